@@ -1,0 +1,211 @@
+//! What a plugin gets to see (stage *observe*), and what it may answer (stage *decide*).
+//!
+//! These are the host's own types for the contract; `wit/v1/plugin.wit` documents each field,
+//! and `host-wasm` converts between the two.
+
+use std::sync::Arc;
+
+use crate::decision::RawDecision;
+use crate::ident::{Kind, ObjectId};
+use crate::object::StoredObject;
+
+/// What a plugin says about itself, as it came out of the plugin: not yet checked, not yet granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    /// Stable identity.
+    pub name: String,
+    /// For people.
+    pub version: String,
+    /// The kind that is reconciled.
+    pub parent: Kind,
+    /// Kinds returned as owned objects.
+    pub owns: Vec<Kind>,
+    /// Kinds that may be queried.
+    pub reads: Vec<Kind>,
+    /// Kinds on which some fields are set.
+    pub patches: Vec<Kind>,
+    /// Providers probed or acted through.
+    pub providers: Vec<String>,
+    /// Whether parents get a finalizer and deletion is a reconcile.
+    pub finalizer: bool,
+    /// Free-form.
+    pub hints: Vec<(String, String)>,
+}
+
+/// One observed object: shared with the cache, never copied.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// Its kind.
+    pub kind: Arc<Kind>,
+    /// Key, metadata and JSON.
+    pub object: Arc<StoredObject>,
+}
+
+/// Asks for objects of one kind.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObjectQuery {
+    /// Of which kind.
+    pub kind: Kind,
+    /// None: the parent's namespace.
+    pub namespace: Option<String>,
+    /// None: any.
+    pub name: Option<String>,
+    /// Kubernetes label-selector syntax. None: any.
+    pub label_selector: Option<String>,
+}
+
+/// Asks a provider.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ProbeQuery {
+    /// Which provider.
+    pub provider: String,
+    /// Its request, JSON.
+    pub request: String,
+}
+
+/// One question of a plugin.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Query {
+    /// About Kubernetes objects.
+    Objects(ObjectQuery),
+    /// About the world outside.
+    Probe(ProbeQuery),
+}
+
+/// The answer to one question.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// In canonical order.
+    Objects(Vec<Observed>),
+    /// The provider's reply, JSON.
+    Probe(String),
+}
+
+/// A question with its answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// What was asked.
+    pub query: Query,
+    /// What was found.
+    pub reply: Reply,
+}
+
+/// Why something was not done. Never holds a secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// `CamelCase`, for programs.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+}
+
+/// What became of one desired object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ObjectResult {
+    /// Nothing was sent.
+    Unchanged,
+    /// Created or changed.
+    Applied,
+    /// Deleted.
+    Deleted,
+    /// Not written.
+    Failed(Problem),
+}
+
+/// One object with what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectOutcome {
+    /// Which object.
+    pub id: ObjectId,
+    /// What became of it.
+    pub result: ObjectResult,
+}
+
+/// Something to do that is not an apply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Action {
+    /// `kubernetes` or a provider.
+    pub provider: String,
+    /// Its request, JSON.
+    pub request: String,
+}
+
+/// One action with what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ActionOutcome {
+    /// What was asked for.
+    pub action: Action,
+    /// The provider's reply, JSON, or why there is none.
+    pub result: Result<String, Problem>,
+}
+
+/// What became of one decision: the last hand-over, and part of the next snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// In the order of the plan.
+    pub objects: Vec<ObjectOutcome>,
+    /// In the order of the decision, up to the first failure.
+    pub actions: Vec<ActionOutcome>,
+}
+
+impl Outcome {
+    /// The first thing that failed, if any.
+    pub fn first_problem(&self) -> Option<(String, &Problem)> {
+        let object = self.objects.iter().find_map(|outcome| match &outcome.result {
+            ObjectResult::Failed(problem) => Some((outcome.id.to_string(), problem)),
+            ObjectResult::Unchanged | ObjectResult::Applied | ObjectResult::Deleted => None,
+        });
+        object.or_else(|| {
+            self.actions.iter().find_map(|outcome| match &outcome.result {
+                Err(problem) => Some((format!("{} action", outcome.action.provider), problem)),
+                Ok(_) => None,
+            })
+        })
+    }
+}
+
+/// Everything a decision may depend on.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// RFC 3339, UTC, whole seconds.
+    pub now: String,
+    /// The parent.
+    pub parent: Observed,
+    /// Owned objects in canonical order: api-version, kind, namespace, name.
+    pub children: Vec<Observed>,
+    /// Answers so far, in the order asked.
+    pub answers: Vec<Answer>,
+    /// What became of the last decision.
+    pub previous: Option<Arc<Outcome>>,
+    /// The plugin's configuration, sorted.
+    pub config: Vec<(String, String)>,
+}
+
+/// How a plugin's call ended.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    /// It needs to know more.
+    Ask(Vec<Query>),
+    /// It has decided; still to be validated.
+    Decide(RawDecision),
+}
+
+/// Whether another try can help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// Yes.
+    Transient,
+    /// Not before something changes.
+    Terminal,
+}
+
+/// No decision was possible, says the plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Whether to retry soon.
+    pub kind: FailureKind,
+    /// `CamelCase`.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+}
