@@ -166,18 +166,25 @@ pub enum InvalidDecision {
 }
 
 fn field(path: impl Into<String>, problem: impl Into<String>) -> InvalidDecision {
-    InvalidDecision::Field { path: path.into(), problem: problem.into() }
+    InvalidDecision::Field {
+        path: path.into(),
+        problem: problem.into(),
+    }
 }
 
 impl RawDecision {
     /// Checks form and grants. `parent` is the key of the parent the decision is for.
-    pub fn validate(self, parent: &ObjectKey, grants: &Grants) -> Result<Decision, InvalidDecision> {
+    pub fn validate(
+        self,
+        parent: &ObjectKey,
+        grants: &Grants,
+    ) -> Result<Decision, InvalidDecision> {
         bounded("objects", self.objects.len(), limits::OBJECTS_MAX)?;
         bounded("events", self.events.len(), limits::EVENTS_MAX)?;
         bounded("actions", self.actions.len(), limits::ACTIONS_MAX)?;
         let mut objects = Vec::with_capacity(self.objects.len());
         let mut seen = BTreeSet::new();
-        for (index, raw) in self.objects.into_iter().enumerate() {
+        for (index, raw) in self.objects.iter().enumerate() {
             let object = validate_object(index, raw, parent, grants)?;
             if !seen.insert(object.id.clone()) {
                 let problem = format!("{} is returned twice; merge the two", object.id);
@@ -193,7 +200,10 @@ impl RawDecision {
         }
         Ok(Decision {
             objects,
-            status: self.status.map(|status| validate_status(&status)).transpose()?,
+            status: self
+                .status
+                .map(|status| validate_status(&status))
+                .transpose()?,
             events: self.events,
             actions: self.actions,
             requeue_after: self
@@ -205,49 +215,86 @@ impl RawDecision {
 }
 
 fn bounded(what: &'static str, count: usize, max: usize) -> Result<(), InvalidDecision> {
-    if count > max { Err(InvalidDecision::TooMany { what, count, max }) } else { Ok(()) }
+    if count > max {
+        Err(InvalidDecision::TooMany { what, count, max })
+    } else {
+        Ok(())
+    }
 }
 
 fn parse_object(path: &str, json: &str, max: usize) -> Result<Map<String, Value>, InvalidDecision> {
     if json.len() > max {
-        return Err(InvalidDecision::TooLarge { what: path.to_owned(), bytes: json.len(), max });
+        return Err(InvalidDecision::TooLarge {
+            what: path.to_owned(),
+            bytes: json.len(),
+            max,
+        });
     }
     serde_json::from_str(json).map_err(|error| field(path, format!("not a JSON object: {error}")))
 }
 
 /// Fields of an apply configuration that are never a plugin's to set.
-const HOST_FIELDS: [&str; 6] =
-    ["managedFields", "resourceVersion", "ownerReferences", "uid", "generation", "creationTimestamp"];
+const HOST_FIELDS: [&str; 6] = [
+    "managedFields",
+    "resourceVersion",
+    "ownerReferences",
+    "uid",
+    "generation",
+    "creationTimestamp",
+];
 
 fn validate_object(
     index: usize,
-    raw: RawObject,
+    raw: &RawObject,
     parent: &ObjectKey,
     grants: &Grants,
 ) -> Result<DesiredObject, InvalidDecision> {
     let path = format!("objects[{index}]");
     let mut body = parse_object(&path, &raw.body, limits::OBJECT_BYTES_MAX)?;
-    let kind = Kind::new(string(&path, &body, "apiVersion")?, string(&path, &body, "kind")?);
+    let kind = Kind::new(
+        string(&path, &body, "apiVersion")?,
+        string(&path, &body, "kind")?,
+    );
     match raw.ownership {
         Ownership::Owned => grants.check_owns(&kind)?,
         Ownership::Partial => grants.check_patches(&kind)?,
     }
     if body.contains_key("status") {
-        return Err(field(format!("{path}.status"), "a plugin sets no status but its parent's; leave it out"));
+        return Err(field(
+            format!("{path}.status"),
+            "a plugin sets no status but its parent's; leave it out",
+        ));
     }
     if let Some(null) = find_null(&body) {
-        return Err(field(format!("{path}.{null}"), "null claims the field; leave it out instead"));
+        return Err(field(
+            format!("{path}.{null}"),
+            "null claims the field; leave it out instead",
+        ));
     }
     let Some(Value::Object(metadata)) = body.get_mut("metadata") else {
-        return Err(field(format!("{path}.metadata"), "missing; an object needs metadata.name"));
+        return Err(field(
+            format!("{path}.metadata"),
+            "missing; an object needs metadata.name",
+        ));
     };
-    if let Some(forbidden) = HOST_FIELDS.iter().find(|name| metadata.contains_key(**name)) {
-        return Err(field(format!("{path}.metadata.{forbidden}"), "is the host's to set; leave it out"));
+    if let Some(forbidden) = HOST_FIELDS
+        .iter()
+        .find(|name| metadata.contains_key(**name))
+    {
+        return Err(field(
+            format!("{path}.metadata.{forbidden}"),
+            "is the host's to set; leave it out",
+        ));
     }
     let name = string(&format!("{path}.metadata"), metadata, "name")?;
     let namespace = match metadata.get("namespace") {
         Some(Value::String(namespace)) => namespace.clone(),
-        Some(_) => return Err(field(format!("{path}.metadata.namespace"), "must be a string")),
+        Some(_) => {
+            return Err(field(
+                format!("{path}.metadata.namespace"),
+                "must be a string",
+            ));
+        }
         None => parent.namespace.to_string(),
     };
     if !parent.namespace.is_empty() && *namespace != *parent.namespace {
@@ -261,7 +308,10 @@ fn validate_object(
         metadata.insert("namespace".to_owned(), Value::String(namespace.clone()));
     }
     Ok(DesiredObject {
-        id: ObjectId { kind, key: ObjectKey::new(namespace, name) },
+        id: ObjectId {
+            kind,
+            key: ObjectKey::new(namespace, name),
+        },
         ownership: raw.ownership,
         on_immutable: raw.on_immutable,
         body,
@@ -271,7 +321,10 @@ fn validate_object(
 fn string(path: &str, map: &Map<String, Value>, key: &str) -> Result<String, InvalidDecision> {
     match map.get(key) {
         Some(Value::String(text)) if !text.is_empty() => Ok(text.clone()),
-        Some(_) => Err(field(format!("{path}.{key}"), "must be a string that is not empty")),
+        Some(_) => Err(field(
+            format!("{path}.{key}"),
+            "must be a string that is not empty",
+        )),
         None => Err(field(format!("{path}.{key}"), "is missing")),
     }
 }
@@ -288,13 +341,17 @@ fn find_null(map: &Map<String, Value>) -> Option<String> {
             Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
         }
     }
-    map.iter().find_map(|(key, value)| inner(value).map(|path| format!("{key}{path}")))
+    map.iter()
+        .find_map(|(key, value)| inner(value).map(|path| format!("{key}{path}")))
 }
 
 fn validate_status(json: &str) -> Result<Map<String, Value>, InvalidDecision> {
     let status = parse_object("status", json, limits::STATUS_BYTES_MAX)?;
     if status.contains_key("observedGeneration") {
-        return Err(field("status.observedGeneration", "is the host's to set; leave it out"));
+        return Err(field(
+            "status.observedGeneration",
+            "is the host's to set; leave it out",
+        ));
     }
     let conditions = match status.get("conditions") {
         None => return Ok(status),
@@ -309,18 +366,30 @@ fn validate_status(json: &str) -> Result<Map<String, Value>, InvalidDecision> {
         };
         let kind = string(&path, condition, "type")?;
         if kind == text::CONDITION_RECONCILED {
-            return Err(field(format!("{path}.type"), "Reconciled is the host's own condition; choose another"));
+            return Err(field(
+                format!("{path}.type"),
+                "Reconciled is the host's own condition; choose another",
+            ));
         }
         let status = string(&path, condition, "status")?;
         if !["True", "False", "Unknown"].contains(&status.as_str()) {
-            return Err(field(format!("{path}.status"), "must be True, False or Unknown"));
+            return Err(field(
+                format!("{path}.status"),
+                "must be True, False or Unknown",
+            ));
         }
         let reason = string(&path, condition, "reason")?;
         if !text::is_reason(&reason) {
-            return Err(field(format!("{path}.reason"), format!("{reason:?} is not a CamelCase word")));
+            return Err(field(
+                format!("{path}.reason"),
+                format!("{reason:?} is not a CamelCase word"),
+            ));
         }
         if !seen.insert(kind.clone()) {
-            return Err(field(format!("{path}.type"), format!("{kind} is returned twice")));
+            return Err(field(
+                format!("{path}.type"),
+                format!("{kind} is returned twice"),
+            ));
         }
     }
     Ok(status)
@@ -329,10 +398,16 @@ fn validate_status(json: &str) -> Result<Map<String, Value>, InvalidDecision> {
 fn validate_event(index: usize, event: &Event) -> Result<(), InvalidDecision> {
     let path = format!("events[{index}]");
     if !text::is_reason(&event.reason) {
-        return Err(field(format!("{path}.reason"), format!("{:?} is not a CamelCase word", event.reason)));
+        return Err(field(
+            format!("{path}.reason"),
+            format!("{:?} is not a CamelCase word", event.reason),
+        ));
     }
     if !text::is_reason(&event.action) {
-        return Err(field(format!("{path}.action"), format!("{:?} is not a CamelCase word", event.action)));
+        return Err(field(
+            format!("{path}.action"),
+            format!("{:?} is not a CamelCase word", event.action),
+        ));
     }
     if event.note.len() > limits::EVENT_NOTE_BYTES_MAX {
         let what = format!("{path}.note");
@@ -343,8 +418,16 @@ fn validate_event(index: usize, event: &Event) -> Result<(), InvalidDecision> {
 }
 
 fn validate_action(index: usize, action: &Action, grants: &Grants) -> Result<(), InvalidDecision> {
-    parse_object(&format!("actions[{index}].request"), &action.request, limits::OBJECT_BYTES_MAX)?;
-    if action.provider == "kubernetes" { Ok(()) } else { grants.check_provider(&action.provider) }
+    parse_object(
+        &format!("actions[{index}].request"),
+        &action.request,
+        limits::OBJECT_BYTES_MAX,
+    )?;
+    if action.provider == "kubernetes" {
+        Ok(())
+    } else {
+        grants.check_provider(&action.provider)
+    }
 }
 
 #[cfg(test)]
@@ -368,7 +451,9 @@ mod tests {
     }
 
     fn refused(raw: RawDecision) -> String {
-        raw.validate(&parent(), &grants_for_tests()).unwrap_err().to_string()
+        raw.validate(&parent(), &grants_for_tests())
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]
@@ -381,12 +466,17 @@ mod tests {
 
     #[test]
     fn names_the_field_that_is_wrong() {
-        let missing = refused(owned(r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{}}"#));
+        let missing = refused(owned(
+            r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{}}"#,
+        ));
         assert_eq!(missing, "objects[0].metadata.name: is missing");
         let null = refused(owned(
             r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":[1,null]}}"#,
         ));
-        assert!(null.starts_with("objects[0].data.k[1]: null claims"), "{null}");
+        assert!(
+            null.starts_with("objects[0].data.k[1]: null claims"),
+            "{null}"
+        );
         let foreign = refused(owned(
             r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"other"}}"#,
         ));
@@ -401,14 +491,22 @@ mod tests {
             );
             assert!(refused(owned(&body)).contains(field));
         }
-        let raw = RawDecision { status: Some(r#"{"observedGeneration":1}"#.into()), ..RawDecision::default() };
+        let raw = RawDecision {
+            status: Some(r#"{"observedGeneration":1}"#.into()),
+            ..RawDecision::default()
+        };
         assert!(refused(raw).contains("observedGeneration"));
     }
 
     #[test]
     fn refuses_kinds_that_are_not_granted() {
-        let message = refused(owned(r#"{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}"#));
-        assert!(message.contains("v1/Secret") && message.contains("grants.owns"), "{message}");
+        let message = refused(owned(
+            r#"{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}"#,
+        ));
+        assert!(
+            message.contains("v1/Secret") && message.contains("grants.owns"),
+            "{message}"
+        );
     }
 
     #[test]
@@ -420,7 +518,10 @@ mod tests {
 
     #[test]
     fn raises_a_requeue_to_the_floor() {
-        let raw = RawDecision { requeue_after_ms: Some(0), ..RawDecision::default() };
+        let raw = RawDecision {
+            requeue_after_ms: Some(0),
+            ..RawDecision::default()
+        };
         let decision = raw.validate(&parent(), &grants_for_tests()).unwrap();
         assert_eq!(decision.requeue_after, Some(limits::REQUEUE_FLOOR));
     }
@@ -431,8 +532,20 @@ mod tests {
             status: Some(format!(r#"{{"conditions":[{condition}]}}"#)),
             ..RawDecision::default()
         };
-        assert!(refused(with(r#"{"type":"Ready","status":"Yes","reason":"A"}"#)).contains("status"));
-        assert!(refused(with(r#"{"type":"Ready","status":"True","reason":"not so"}"#)).contains("CamelCase"));
-        assert!(refused(with(r#"{"type":"Reconciled","status":"True","reason":"A"}"#)).contains("host's own"));
+        assert!(
+            refused(with(r#"{"type":"Ready","status":"Yes","reason":"A"}"#)).contains("status")
+        );
+        assert!(
+            refused(with(
+                r#"{"type":"Ready","status":"True","reason":"not so"}"#
+            ))
+            .contains("CamelCase")
+        );
+        assert!(
+            refused(with(
+                r#"{"type":"Reconciled","status":"True","reason":"A"}"#
+            ))
+            .contains("host's own")
+        );
     }
 }

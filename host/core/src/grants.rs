@@ -50,7 +50,10 @@ pub struct CallLimits {
 
 impl Default for CallLimits {
     fn default() -> Self {
-        Self { call_deadline_ms: 1_000, memory_mib: 64 }
+        Self {
+            call_deadline_ms: 1_000,
+            memory_mib: 64,
+        }
     }
 }
 
@@ -96,7 +99,11 @@ impl Grants {
         };
         need("owns", &asked.owns, &[&granted.owns]);
         need("patches", &asked.patches, &[&granted.patches]);
-        need("reads", &asked.reads, &[&granted.reads, &granted.patches, &granted.owns]);
+        need(
+            "reads",
+            &asked.reads,
+            &[&granted.reads, &granted.patches, &granted.owns],
+        );
         for provider in &asked.providers {
             if !granted.providers.contains_key(provider) {
                 missing.push(format!("grants.providers: {provider}"));
@@ -115,9 +122,17 @@ impl Grants {
     }
 
     fn from_parts(asked: &Descriptor, providers: &BTreeMap<String, Vec<String>>) -> Self {
-        let reads = asked.reads.iter().chain(&asked.patches).chain(&asked.owns).chain([&asked.parent]);
+        let reads = asked
+            .reads
+            .iter()
+            .chain(&asked.patches)
+            .chain(&asked.owns)
+            .chain([&asked.parent]);
         let groups = |provider: &String| {
-            (provider.clone(), providers.get(provider).cloned().unwrap_or_default())
+            (
+                provider.clone(),
+                providers.get(provider).cloned().unwrap_or_default(),
+            )
         };
         Self {
             owns: asked.owns.iter().cloned().collect(),
@@ -174,7 +189,10 @@ impl Grants {
         }
         Err(InvalidDecision::NotGranted {
             what: format!("provider {provider}"),
-            fix: format!("name it in the descriptor's providers and under grants.providers of {}", text::KEY_SETTINGS),
+            fix: format!(
+                "name it in the descriptor's providers and under grants.providers of {}",
+                text::KEY_SETTINGS
+            ),
         })
     }
 }
@@ -185,7 +203,10 @@ fn check(verb: &str, list: &str, kind: &Kind, granted: bool) -> Result<(), Inval
     }
     Err(InvalidDecision::NotGranted {
         what: format!("{verb} {kind}"),
-        fix: format!("name it in the descriptor's {list} and under grants.{list} of {}", text::KEY_SETTINGS),
+        fix: format!(
+            "name it in the descriptor's {list} and under grants.{list} of {}",
+            text::KEY_SETTINGS
+        ),
     })
 }
 
@@ -199,15 +220,32 @@ fn check_descriptor(asked: &Descriptor) -> Result<(), RefusedDescriptor> {
         );
         return invalid("name", problem);
     }
-    let lists = [("owns", &asked.owns), ("reads", &asked.reads), ("patches", &asked.patches)];
+    let lists = [
+        ("owns", &asked.owns),
+        ("reads", &asked.reads),
+        ("patches", &asked.patches),
+    ];
     let parent = std::iter::once(("parent", &asked.parent));
-    for (field, kind) in parent.chain(lists.iter().flat_map(|(f, kinds)| kinds.iter().map(move |kind| (*f, kind)))) {
+    for (field, kind) in parent.chain(
+        lists
+            .iter()
+            .flat_map(|(f, kinds)| kinds.iter().map(move |kind| (*f, kind))),
+    ) {
         if kind.version().is_empty() || kind.kind.is_empty() {
-            return invalid(field, format!("has {kind:?}, but both apiVersion and kind are needed"));
+            return invalid(
+                field,
+                format!("has {kind:?}, but both apiVersion and kind are needed"),
+            );
         }
     }
     if asked.owns.contains(&asked.parent) {
-        return invalid("owns", format!("lists the parent kind {}, which a plugin cannot own", asked.parent));
+        return invalid(
+            "owns",
+            format!(
+                "lists the parent kind {}, which a plugin cannot own",
+                asked.parent
+            ),
+        );
     }
     Ok(())
 }
@@ -221,7 +259,10 @@ pub(crate) mod tests {
             name: "demo".into(),
             version: "1.0.0".into(),
             parent: Kind::new("example.com/v1", "Demo"),
-            owns: vec![Kind::new("v1", "ConfigMap"), Kind::new("apps/v1", "StatefulSet")],
+            owns: vec![
+                Kind::new("v1", "ConfigMap"),
+                Kind::new("apps/v1", "StatefulSet"),
+            ],
             reads: vec![],
             patches: vec![Kind::new("v1", "Pod")],
             providers: vec!["redis".into()],
@@ -236,8 +277,14 @@ pub(crate) mod tests {
 
     #[test]
     fn lists_everything_that_is_missing_at_once() {
-        let error = Grants::intersect(&descriptor(), &GrantSpec::default()).unwrap_err().to_string();
-        for power in ["grants.owns: v1/ConfigMap", "grants.patches: v1/Pod", "grants.providers: redis"] {
+        let error = Grants::intersect(&descriptor(), &GrantSpec::default())
+            .unwrap_err()
+            .to_string();
+        for power in [
+            "grants.owns: v1/ConfigMap",
+            "grants.patches: v1/Pod",
+            "grants.providers: redis",
+        ] {
             assert!(error.contains(power), "{error}");
         }
     }

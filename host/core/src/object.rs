@@ -76,7 +76,10 @@ pub struct MalformedObject {
 impl StoredObject {
     /// Takes one object from the text the API server sent. List items have no `apiVersion` and `kind`: those come from `kind`.
     pub fn parse(kind: &Kind, raw: &str) -> Result<Self, MalformedObject> {
-        let malformed = |source| MalformedObject { kind: kind.to_string(), source };
+        let malformed = |source| MalformedObject {
+            kind: kind.to_string(),
+            source,
+        };
         let fields: Fields<'_> = serde_json::from_str(raw).map_err(malformed)?;
         let mut metadata_text = String::from("{");
         let mut meta = Meta::default();
@@ -87,7 +90,7 @@ impl StoredObject {
         push_string(&mut json, &kind.kind);
         for (name, value) in &fields.0 {
             match *name {
-                "apiVersion" | "kind" => continue,
+                "apiVersion" | "kind" => {}
                 "metadata" => {
                     let inner: Fields<'_> = serde_json::from_str(value.get()).map_err(malformed)?;
                     meta = Meta::read(&inner, &mut metadata_text).map_err(malformed)?;
@@ -98,7 +101,10 @@ impl StoredObject {
         }
         json.push('}');
         Ok(Self {
-            key: ObjectKey::new(meta.namespace.unwrap_or_default(), meta.name.unwrap_or_default()),
+            key: ObjectKey::new(
+                meta.namespace.unwrap_or_default(),
+                meta.name.unwrap_or_default(),
+            ),
             uid: meta.uid.unwrap_or_default(),
             resource_version: meta.resource_version.parse().unwrap_or(0),
             generation: meta.generation,
@@ -157,7 +163,10 @@ struct Meta {
 impl Meta {
     /// Reads what the engine needs and writes the rest through to `text`.
     fn read(fields: &Fields<'_>, text: &mut String) -> Result<Self, serde_json::Error> {
-        let mut meta = Self { hash: FNV_OFFSET, ..Self::default() };
+        let mut meta = Self {
+            hash: FNV_OFFSET,
+            ..Self::default()
+        };
         for (name, value) in &fields.0 {
             let raw = value.get();
             match *name {
@@ -189,15 +198,21 @@ fn applied(raw: &str) -> Result<Option<Applied>, serde_json::Error> {
         return Ok(None);
     }
     let annotations: BTreeMap<String, String> = serde_json::from_str(raw)?;
-    Ok(annotations.get(text::ANNOTATION_APPLIED).and_then(|mark| mark.split_once('/')).map(
-        |(parent_uid, hash)| Applied { parent_uid: parent_uid.into(), hash: hash.into() },
-    ))
+    Ok(annotations
+        .get(text::ANNOTATION_APPLIED)
+        .and_then(|mark| mark.split_once('/'))
+        .map(|(parent_uid, hash)| Applied {
+            parent_uid: parent_uid.into(),
+            hash: hash.into(),
+        }))
 }
 
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 
 fn fnv(start: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes.iter().fold(start, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// A JSON object's fields in order, values untouched.
@@ -238,7 +253,11 @@ mod tests {
     #[test]
     fn cuts_managed_fields_and_adds_the_kind() {
         let object = StoredObject::parse(&Kind::new("v1", "Pod"), POD).unwrap();
-        assert!(object.json.starts_with(r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a""#));
+        assert!(
+            object
+                .json
+                .starts_with(r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a""#)
+        );
         assert!(!object.json.contains("managedFields"));
         assert!(object.json.ends_with(r#""spec":{"z":1,"a":"\u00e4"}}"#));
         serde_json::from_str::<serde_json::Value>(&object.json).unwrap();
@@ -248,17 +267,30 @@ mod tests {
     fn reads_what_the_engine_needs() {
         let object = StoredObject::parse(&Kind::new("v1", "Pod"), POD).unwrap();
         assert_eq!(object.key.to_string(), "n/a");
-        assert_eq!((&*object.uid, object.resource_version, object.generation), ("u1", 42, 3));
+        assert_eq!(
+            (&*object.uid, object.resource_version, object.generation),
+            ("u1", 42, 3)
+        );
         assert_eq!(object.controller().map(|owner| &*owner.uid), Some("p1"));
-        assert_eq!(object.applied, Some(Applied { parent_uid: "p1".into(), hash: "abc".into() }));
-        assert_eq!(object.labels.get("app").map(|value| &**value), Some("redis"));
+        assert_eq!(
+            object.applied,
+            Some(Applied {
+                parent_uid: "p1".into(),
+                hash: "abc".into()
+            })
+        );
+        assert_eq!(
+            object.labels.get("app").map(|value| &**value),
+            Some("redis")
+        );
     }
 
     #[test]
     fn tells_a_status_write_from_a_label_change() {
         let kind = Kind::new("example.com/v1", "Demo");
         let parse = |text: &str| StoredObject::parse(&kind, text).unwrap();
-        let before = parse(r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"1","generation":1}}"#);
+        let before =
+            parse(r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"1","generation":1}}"#);
         let status = parse(
             r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"2","generation":1},"status":{}}"#,
         );

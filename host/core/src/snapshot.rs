@@ -151,15 +151,20 @@ pub struct Outcome {
 impl Outcome {
     /// The first thing that failed, if any.
     pub fn first_problem(&self) -> Option<(String, &Problem)> {
-        let object = self.objects.iter().find_map(|outcome| match &outcome.result {
-            ObjectResult::Failed(problem) => Some((outcome.id.to_string(), problem)),
-            ObjectResult::Unchanged | ObjectResult::Applied | ObjectResult::Deleted => None,
-        });
+        let object = self
+            .objects
+            .iter()
+            .find_map(|outcome| match &outcome.result {
+                ObjectResult::Failed(problem) => Some((outcome.id.to_string(), problem)),
+                ObjectResult::Unchanged | ObjectResult::Applied | ObjectResult::Deleted => None,
+            });
         object.or_else(|| {
-            self.actions.iter().find_map(|outcome| match &outcome.result {
-                Err(problem) => Some((format!("{} action", outcome.action.provider), problem)),
-                Ok(_) => None,
-            })
+            self.actions
+                .iter()
+                .find_map(|outcome| match &outcome.result {
+                    Err(problem) => Some((format!("{} action", outcome.action.provider), problem)),
+                    Ok(_) => None,
+                })
         })
     }
 }
