@@ -184,10 +184,10 @@ mod tests {
     }
 
     fn reason(guarded: &GuardedPlan) -> String {
-        match &guarded.steps()[0] {
-            Step::Refuse { problem, .. } => problem.reason.clone(),
-            other => panic!("not refused: {other:?}"),
-        }
+        let [Step::Refuse { problem, .. }] = guarded.steps() else {
+            panic!("not refused: {guarded:?}")
+        };
+        problem.reason.clone()
     }
 
     #[test]

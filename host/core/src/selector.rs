@@ -153,8 +153,9 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::type_complexity, reason = "a table reads best as one")]
     fn matches_as_kubectl_does() {
-        let cases: [(&str, &[(&str, &str)], bool); 12] = [
+        let cases: &[(&str, &[(&str, &str)], bool)] = &[
             ("", &[("a", "b")], true),
             ("a=b", &[("a", "b")], true),
             ("a==b", &[("a", "c")], false),
@@ -172,7 +173,7 @@ mod tests {
                 true,
             ),
         ];
-        for (selector, pairs, expected) in cases {
+        for &(selector, pairs, expected) in cases {
             let parsed = Selector::parse(selector).unwrap();
             assert_eq!(
                 parsed.matches(&labels(pairs)),
