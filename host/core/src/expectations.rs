@@ -109,11 +109,11 @@ mod tests {
         }
     }
 
-    fn seen(uid: &str, resource_version: u64) -> Option<Seen> {
-        Some(Seen {
+    fn seen(uid: &str, resource_version: u64) -> Seen {
+        Seen {
             uid: uid.into(),
             resource_version,
-        })
+        }
     }
 
     #[test]
