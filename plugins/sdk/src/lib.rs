@@ -35,6 +35,8 @@ pub mod bindings;
 mod build;
 mod condition;
 mod context;
+#[cfg(feature = "crd")]
+pub mod crd;
 #[doc(hidden)]
 pub mod guest;
 mod json_path;
