@@ -238,6 +238,14 @@ fn check_descriptor(asked: &Descriptor) -> Result<(), RefusedDescriptor> {
             );
         }
     }
+    let mut kinds = lists
+        .iter()
+        .flat_map(|(field, kinds)| kinds.iter().map(move |kind| (*field, kind)));
+    if let Some((field, _)) = kinds.find(|(_, kind)| **kind == Kind::new("v1", "Secret")) {
+        let problem =
+            "lists v1/Secret, which no plugin may see; name the Secret's key in a provider request";
+        return invalid(field, problem.to_owned());
+    }
     if asked.owns.contains(&asked.parent) {
         return invalid(
             "owns",
@@ -303,6 +311,14 @@ pub(crate) mod tests {
         assert!(grants.check_owns(&Kind::new("v1", "Secret")).is_err());
         assert!(grants.check_owns(&Kind::new("v1", "ConfigMap")).is_ok());
         assert!(grants.check_reads(&Kind::new("v1", "Pod")).is_ok());
+    }
+
+    #[test]
+    fn never_hands_out_secrets() {
+        let mut asked = descriptor();
+        asked.reads.push(Kind::new("v1", "Secret"));
+        let error = Grants::as_asked(&asked).unwrap_err().to_string();
+        assert!(error.contains("no plugin may see"), "{error}");
     }
 
     #[test]
