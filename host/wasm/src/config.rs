@@ -1,0 +1,49 @@
+//! How wasmtime is configured: what the compiling child and the running host must agree on, and the host's own part.
+//!
+//! **Invariant:** everything that machine code depends on is in [`base`], so the two can never differ.
+
+use wasmtime::{Config, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig};
+
+use crate::limits;
+
+/// What both sides share.
+pub(crate) fn base() -> Config {
+    let mut config = Config::new();
+    config
+        .cranelift_opt_level(OptLevel::Speed)
+        // Deadlines: every loop and function looks at the epoch.
+        .epoch_interruption(true)
+        // Determinism: one bit pattern for NaN on every processor, no instruction with a choice of results.
+        .cranelift_nan_canonicalization(true)
+        .wasm_relaxed_simd(false)
+        // A 64-bit memory would escape the pool's bound on addresses.
+        .wasm_memory64(false)
+        .concurrency_support(false)
+        .max_wasm_stack(limits::STACK_BYTES)
+        .wasm_backtrace_max_frames(std::num::NonZeroUsize::new(limits::BACKTRACE_FRAMES));
+    config
+}
+
+/// What the host adds: slots for `calls` calls at once, made ready beforehand.
+pub(crate) fn pooled(calls: u16) -> Config {
+    let calls = u32::from(calls);
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(calls)
+        .total_core_instances(calls * limits::CORE_INSTANCES_MAX)
+        .max_core_instances_per_component(limits::CORE_INSTANCES_MAX)
+        .total_memories(calls * MEMORIES)
+        .max_memories_per_component(MEMORIES)
+        .total_tables(calls * TABLES)
+        .max_tables_per_component(TABLES)
+        .max_tables_per_module(TABLES)
+        .table_elements(limits::TABLE_ELEMENTS_MAX as usize)
+        .max_memory_size(limits::MEMORY_MIB_MAX as usize * 1024 * 1024)
+        // What a call dirtied is cleared by hand up to here, returned to the kernel beyond: 64 KiB measured best.
+        .linear_memory_keep_resident(64 * 1024);
+    let mut config = base();
+    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+    config
+}
+
+const MEMORIES: u32 = limits::MEMORIES_MAX as u32;
+const TABLES: u32 = limits::TABLES_MAX as u32;
