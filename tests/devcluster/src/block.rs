@@ -37,9 +37,15 @@ impl AddressBlock {
         std::fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
         for number in BLOCKS {
             // Another user's lock file cannot be opened: that block is theirs.
-            let Ok(file) = cache::lock_file(&dir.join(format!("{number}.lock"))) else { continue };
+            let Ok(file) = cache::lock_file(&dir.join(format!("{number}.lock"))) else {
+                continue;
+            };
             if file.try_lock().is_ok() && port_is_free(PORT_BASE + u16::from(number)) {
-                return Ok(Self { number, next_pod: AtomicU32::new(0), _lock: file });
+                return Ok(Self {
+                    number,
+                    next_pod: AtomicU32::new(0),
+                    _lock: file,
+                });
             }
         }
         anyhow::bail!("all address blocks 127.{BLOCKS:?}.0.0/16 are taken by running clusters")
@@ -83,7 +89,10 @@ mod tests {
 
     #[test]
     fn two_claims_never_share_a_block() {
-        let (first, second) = (AddressBlock::claim().unwrap(), AddressBlock::claim().unwrap());
+        let (first, second) = (
+            AddressBlock::claim().unwrap(),
+            AddressBlock::claim().unwrap(),
+        );
         assert_ne!(first.cidr(), second.cidr());
         assert_ne!(first.apiserver_port(), second.apiserver_port());
     }
@@ -93,7 +102,10 @@ mod tests {
         let block = AddressBlock::claim().unwrap();
         let all: Vec<Ipv4Addr> = (0..600).map(|_| block.next_pod_address()).collect();
         assert!(all.windows(2).all(|pair| pair[0] < pair[1]));
-        assert!(all.iter().all(|ip| ip.octets()[3] != 0 && ip.octets()[3] != 255));
+        assert!(
+            all.iter()
+                .all(|ip| ip.octets()[3] != 0 && ip.octets()[3] != 255)
+        );
         assert_eq!(&all[254].octets()[2..], &[1, 1]);
     }
 }

@@ -29,7 +29,7 @@ use crate::state::StateDir;
 use crate::{logs, requirements, wait_for};
 
 /// The controllers make the first service account within seconds.
-const CONTROLLERS_DEADLINE: Duration = Duration::from_secs(60);
+const CONTROLLERS_DEADLINE: Duration = Duration::from_mins(1);
 
 /// How to start a cluster.
 #[derive(Debug, Clone)]
@@ -46,7 +46,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { nodes: 2, operator_host_binary: None, state_dir: None, quiet: false }
+        Self {
+            nodes: 2,
+            operator_host_binary: None,
+            state_dir: None,
+            quiet: false,
+        }
     }
 }
 
@@ -120,9 +125,11 @@ impl DevCluster {
         })?);
         site.start().await?;
         let accounts: Api<ServiceAccount> = Api::namespaced(server_client.clone(), "default");
-        wait_for("the default service account", CONTROLLERS_DEADLINE, || async {
-            Ok(accounts.get_opt("default").await?)
-        })
+        wait_for(
+            "the default service account",
+            CONTROLLERS_DEADLINE,
+            || async { Ok(accounts.get_opt("default").await?) },
+        )
         .await?;
         Ok(Self {
             client_config: client_config(&pki.admin_kubeconfig).await?,
@@ -175,12 +182,17 @@ impl DevCluster {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
-        let mut child = command.spawn().with_context(|| format!("starting {line}"))?;
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("starting {line}"))?;
         if let Some(mut stdin) = child.stdin.take() {
             // A command that does not read its input closes the pipe: no error of ours.
             drop(stdin.write_all(input.as_bytes()).await);
         }
-        let output = child.wait_with_output().await.with_context(|| format!("running {line}"))?;
+        let output = child
+            .wait_with_output()
+            .await
+            .with_context(|| format!("running {line}"))?;
         if !output.status.success() {
             bail!("{line}: {}", String::from_utf8_lossy(&output.stderr).trim());
         }
@@ -218,6 +230,12 @@ impl DevCluster {
         self.site.kill_node(name).await
     }
 
+    /// A killed node comes back, and its pods with it, at other addresses.
+    pub fn start_node(&self, name: &str) -> Result<()> {
+        let _entered = self.runtime.as_ref().map(Runtime::enter);
+        self.site.start_node(name)
+    }
+
     /// Everything that containers of that name in that pod have written, over all restarts.
     pub fn logs(&self, namespace: &str, pod: &str, container: &str) -> Result<String> {
         logs::read(&self.state.path, namespace, pod, container)
@@ -235,7 +253,11 @@ impl DevCluster {
 
     /// Starts the API server again and waits until it is ready.
     pub async fn start_apiserver(&self) -> Result<()> {
-        self.servers.lock().await.start_apiserver(&self.server_client).await
+        self.servers
+            .lock()
+            .await
+            .start_apiserver(&self.server_client)
+            .await
     }
 
     /// Stops pods, then the control plane, and removes a temporary state directory.
@@ -254,7 +276,9 @@ impl Drop for DevCluster {
         }
         if std::thread::panicking() {
             let path = self.state.path.display();
-            crate::report::warn(&format!("a panic: logs stay in {path} until the next start"));
+            crate::report::warn(&format!(
+                "a panic: logs stay in {path} until the next start"
+            ));
         } else {
             self.state.discard();
         }
@@ -263,7 +287,10 @@ impl Drop for DevCluster {
 
 impl std::fmt::Debug for DevCluster {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("DevCluster").field("state_dir", &self.state.path).finish_non_exhaustive()
+        formatter
+            .debug_struct("DevCluster")
+            .field("state_dir", &self.state.path)
+            .finish_non_exhaustive()
     }
 }
 

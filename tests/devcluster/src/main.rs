@@ -91,10 +91,23 @@ async fn main() -> Result<()> {
             Ok(())
         }
         Command::Logs { pod, container } => print_logs(&state, &pod, container),
-        Command::KillPod { pod, container, signal } => {
+        Command::KillPod {
+            pod,
+            container,
+            signal,
+        } => {
             let (namespace, pod) = split(&pod)?;
             let signal = signal.as_raw();
-            control::ask(&state, &Request::KillPod { namespace, pod, container, signal }).await
+            control::ask(
+                &state,
+                &Request::KillPod {
+                    namespace,
+                    pod,
+                    container,
+                    signal,
+                },
+            )
+            .await
         }
         Command::KillNode { name } => control::ask(&state, &Request::KillNode { name }).await,
     }
@@ -111,7 +124,11 @@ async fn up(options: Options) -> Result<()> {
         _ = &mut interrupted => bail!("interrupted while starting"),
         _ = terminate.recv() => bail!("terminated while starting"),
     };
-    println!("ready in {:.1} s, pods get addresses in {}", started.elapsed().as_secs_f32(), cluster.pod_cidr());
+    println!(
+        "ready in {:.1} s, pods get addresses in {}",
+        started.elapsed().as_secs_f32(),
+        cluster.pod_cidr()
+    );
     println!("export KUBECONFIG={}", cluster.kubeconfig().display());
     println!("ctrl-c tears it down");
     let served = tokio::select! {
@@ -133,7 +150,12 @@ async fn prepare() -> Result<()> {
     })
     .await
     .context("preparing")??;
-    for path in [&plane.etcd, &plane.apiserver, &plane.controller_manager, &plane.kubectl] {
+    for path in [
+        &plane.etcd,
+        &plane.apiserver,
+        &plane.controller_manager,
+        &plane.kubectl,
+    ] {
         println!("{}", path.display());
     }
     Ok(())
@@ -142,7 +164,7 @@ async fn prepare() -> Result<()> {
 async fn down(state: &std::path::Path) -> Result<()> {
     control::ask(state, &Request::Down).await?;
     let socket = state.join("control.sock");
-    wait_for("the cluster to be gone", Duration::from_secs(60), || async {
+    wait_for("the cluster to be gone", Duration::from_mins(1), || async {
         Ok((!socket.exists()).then_some(()))
     })
     .await
@@ -159,7 +181,10 @@ fn print_logs(state: &std::path::Path, pod: &str, container: Option<String>) -> 
         if many {
             println!("==> {container} <==");
         }
-        print!("{}", devcluster::logs::read(state, &namespace, &pod, &container)?);
+        print!(
+            "{}",
+            devcluster::logs::read(state, &namespace, &pod, &container)?
+        );
     }
     Ok(())
 }

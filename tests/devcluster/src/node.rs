@@ -4,12 +4,12 @@
 //! |---|---|
 //! | `heartbeat` | Node objects, Ready condition, Lease |
 //! | `dispatch` | watches pods, one task per pod of ours |
-//! | `schedule` | binds pods to nodes |
-//! | `provision` | directories as PersistentVolumes |
+//! | `schedule`, `placement` | binds pods to nodes; which node it is |
+//! | `provision` | directories as persistent volumes |
 //! | `pod`, `container`, `probe` | the life of a pod, of a container, its probes |
 //! | `sandbox`, `image` | bubblewrap command lines, image names |
 //! | `volume`, `payload`, `env`, `fields` | what a container sees |
-//! | `status`, `events` | what the API sees |
+//! | `status`, `publish`, `events` | what the API sees |
 //!
 //! One [`Site`] serves all nodes of a cluster: nodes differ in name, address and whether they live.
 //!
@@ -24,9 +24,11 @@ mod fields;
 mod heartbeat;
 mod image;
 mod payload;
+mod placement;
 mod pod;
 mod probe;
 mod provision;
+mod publish;
 mod sandbox;
 mod schedule;
 mod status;
@@ -60,6 +62,12 @@ pub(crate) struct NodeInfo {
     pub(crate) address: Ipv4Addr,
     /// False once killed: no heartbeats, no pods, no API writes on its behalf.
     alive: watch::Sender<bool>,
+}
+
+impl NodeInfo {
+    pub(crate) fn is_alive(&self) -> bool {
+        *self.alive.borrow()
+    }
 }
 
 /// A pod that has a task here.
@@ -165,10 +173,15 @@ impl Site {
         let pids: Vec<u32> = {
             let handles = self.handles();
             let found = handles.values().filter(|handle| handle.runtime.is(ns, pod));
-            found.flat_map(|handle| handle.runtime.pids(container)).collect()
+            found
+                .flat_map(|handle| handle.runtime.pids(container))
+                .collect()
         };
         if pids.is_empty() {
-            bail!("{ns}/{pod} has no running container {}", container.unwrap_or("at all"));
+            bail!(
+                "{ns}/{pod} has no running container {}",
+                container.unwrap_or("at all")
+            );
         }
         for pid in pids {
             process::signal(Some(pid), signal);
@@ -178,20 +191,53 @@ impl Site {
 
     /// Stops a node's heartbeats and kills its pods, without a word to the API.
     pub(crate) async fn kill_node(&self, name: &str) -> Result<()> {
-        let node = self.node(name).with_context(|| format!("there is no node {name}"))?;
+        let node = self
+            .node(name)
+            .with_context(|| format!("there is no node {name}"))?;
         node.alive.send_replace(false);
         let runtimes: Vec<Arc<PodRuntime>> = {
             let handles = self.handles();
-            let on_node = handles.values().filter(|handle| handle.runtime.node.name == name);
+            let on_node = handles
+                .values()
+                .filter(|handle| handle.runtime.node.name == name);
             on_node
                 .map(|handle| {
-                    handle.updates.send_modify(|update| update.fate = Fate::NodeDead);
+                    handle
+                        .updates
+                        .send_modify(|update| update.fate = Fate::NodeDead);
                     Arc::clone(&handle.runtime)
                 })
                 .collect()
         };
         for runtime in runtimes {
             runtime.finished().await;
+        }
+        Ok(())
+    }
+
+    /// A killed node comes back: heartbeats, and its pods anew, with other addresses.
+    pub(crate) fn start_node(self: &Arc<Self>, name: &str) -> Result<()> {
+        let node = self
+            .node(name)
+            .with_context(|| format!("there is no node {name}"))?;
+        if node.is_alive() {
+            bail!("node {name} is running");
+        }
+        self.handles()
+            .retain(|_, handle| handle.runtime.node.name != name);
+        node.alive.send_replace(true);
+        let on_node = |pod: &Arc<Pod>| {
+            let spec = pod.spec.as_ref();
+            spec.and_then(|spec| spec.node_name.as_deref()) == Some(name)
+        };
+        let pods: Vec<Arc<Pod>> = self
+            .mirror()
+            .values()
+            .filter(|pod| on_node(pod))
+            .cloned()
+            .collect();
+        for pod in pods {
+            dispatch::seen(self, pod);
         }
         Ok(())
     }
@@ -208,20 +254,13 @@ impl Site {
 /// A watch of all objects of a kind that never ends: errors are retried.
 fn watch_all<K>(api: kube::Api<K>) -> impl Stream<Item = watcher::Event<K>> + Send
 where
-    K: kube::Resource
-        + Clone
-        + serde::de::DeserializeOwned
-        + std::fmt::Debug
-        + Send
-        + 'static,
+    K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
     watcher(api, watcher::Config::default()).filter_map(|event| async {
-        match event {
-            Ok(event) => Some(event),
-            Err(_) => {
-                tokio::time::sleep(WATCH_RETRY).await;
-                None
-            }
+        if let Ok(event) = event {
+            return Some(event);
         }
+        tokio::time::sleep(WATCH_RETRY).await;
+        None
     })
 }

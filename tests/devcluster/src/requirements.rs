@@ -4,6 +4,7 @@
 //! **Invariant:** installing never leaves the distribution's redis service running: it would hold
 //! port 6379 on 127.0.0.1.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -29,7 +30,10 @@ pub fn ensure_requirements(quiet: bool) -> Result<()> {
     if packages.is_empty() {
         return Ok(());
     }
-    let line = format!("apt-get install --no-install-recommends {}", packages.join(" "));
+    let line = format!(
+        "apt-get install --no-install-recommends {}",
+        packages.join(" ")
+    );
     if !rustix::process::geteuid().is_root() || find_program("apt-get").is_none() {
         bail!("missing programs, install them with: {line}");
     }
@@ -57,8 +61,8 @@ pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
 }
 
 fn is_executable(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt as _;
-    path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    path.metadata()
+        .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
 fn missing_packages() -> Vec<&'static str> {
@@ -77,7 +81,6 @@ fn install(packages: &[&str]) -> Result<()> {
     let ours = !policy.exists();
     if ours {
         std::fs::write(policy, "#!/bin/sh\nexit 101\n").context("writing policy-rc.d")?;
-        use std::os::unix::fs::PermissionsExt as _;
         std::fs::set_permissions(policy, std::fs::Permissions::from_mode(0o755))
             .context("making policy-rc.d executable")?;
     }
@@ -98,7 +101,11 @@ fn apt(arguments: &[&str], packages: &[&str]) -> Result<()> {
         .output()
         .context("running apt-get")?;
     if !output.status.success() {
-        bail!("apt-get {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
+        bail!(
+            "apt-get {}: {}",
+            arguments.join(" "),
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     Ok(())
 }

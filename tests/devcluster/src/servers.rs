@@ -1,7 +1,7 @@
 //! The running control plane: etcd, kube-apiserver, kube-controller-manager, and their flags.
 //!
 //! What differs from a production set-up: etcd does not fsync; endpoint controllers are off
-//! (EndpointSlices refuse loopback addresses); dead nodes are noticed in seconds; no kube-scheduler
+//! (endpoint slices refuse loopback addresses); dead nodes are noticed in seconds; no kube-scheduler
 //! (the process node binds pods itself).
 
 use std::net::Ipv4Addr;
@@ -17,7 +17,7 @@ use crate::block::AddressBlock;
 use crate::pki::Pki;
 use crate::process::{Daemon, Spawner};
 
-/// A node whose lease is this old is NotReady (real default 50 s). Leases are renewed every second.
+/// A node whose lease is this old is not ready (real default 50 s). Leases are renewed every second.
 const NODE_GRACE: &str = "8s";
 /// Pods leave an unreachable node after this many seconds (real default 300).
 const UNREACHABLE_TOLERATION_S: &str = "5";
@@ -49,7 +49,17 @@ impl Servers {
         spawner: Arc<Spawner>,
     ) -> Self {
         let (logs, data) = (state.join("logs"), state.join("etcd"));
-        Self { plane, pki, block, logs, data, spawner, etcd: None, apiserver: None, controllers: None }
+        Self {
+            plane,
+            pki,
+            block,
+            logs,
+            data,
+            spawner,
+            etcd: None,
+            apiserver: None,
+            controllers: None,
+        }
     }
 
     /// Starts all three and waits until the API server is ready.
@@ -63,8 +73,14 @@ impl Servers {
         let arguments = self.controller_arguments();
         let program = &self.plane.controller_manager;
         self.controllers = Some(
-            Daemon::start(&self.spawner, "kube-controller-manager", program, &arguments, &log)
-                .await?,
+            Daemon::start(
+                &self.spawner,
+                "kube-controller-manager",
+                program,
+                &arguments,
+                &log,
+            )
+            .await?,
         );
         Ok(())
     }
@@ -87,7 +103,10 @@ impl Servers {
                 etcd.check(&etcd_log)?;
             }
             if Instant::now() > deadline {
-                bail!("not ready after {READY_DEADLINE:?}:\n{}", crate::process::tail(&log, 10));
+                bail!(
+                    "not ready after {READY_DEADLINE:?}:\n{}",
+                    crate::process::tail(&log, 10)
+                );
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -97,16 +116,22 @@ impl Servers {
 
     /// Stops the API server; the rest goes on and has to cope.
     pub(crate) async fn stop_apiserver(&mut self) -> Result<()> {
-        let daemon = self.apiserver.take().context("the API server is not running")?;
+        let daemon = self
+            .apiserver
+            .take()
+            .context("the API server is not running")?;
         daemon.stop(STOP_PATIENCE).await
     }
 
     /// Stops everything, clients first.
     pub(crate) async fn stop(&mut self) -> Result<()> {
-        for daemon in [self.controllers.take(), self.apiserver.take(), self.etcd.take()] {
-            if let Some(daemon) = daemon {
-                daemon.stop(STOP_PATIENCE).await?;
-            }
+        let daemons = [
+            self.controllers.take(),
+            self.apiserver.take(),
+            self.etcd.take(),
+        ];
+        for daemon in daemons.into_iter().flatten() {
+            daemon.stop(STOP_PATIENCE).await?;
         }
         Ok(())
     }
@@ -148,8 +173,14 @@ impl Servers {
             format!("--token-auth-file={}", pki.tokens.display()),
             "--authorization-mode=RBAC".to_owned(),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-            format!("--service-account-key-file={}", pki.service_account_public.display()),
-            format!("--service-account-signing-key-file={}", pki.service_account_key.display()),
+            format!(
+                "--service-account-key-file={}",
+                pki.service_account_public.display()
+            ),
+            format!(
+                "--service-account-signing-key-file={}",
+                pki.service_account_key.display()
+            ),
             // It would keep new nodes tainted until the node controller has seen them.
             "--disable-admission-plugins=TaintNodesByCondition".to_owned(),
             format!("--default-not-ready-toleration-seconds={UNREACHABLE_TOLERATION_S}"),
@@ -175,11 +206,17 @@ impl Servers {
         vec![
             format!("--kubeconfig={}", pki.controller_kubeconfig.display()),
             format!("--bind-address={}", self.block.control_address(2)),
-            format!("--cert-dir={}", self.data.with_file_name("controller-manager").display()),
+            format!(
+                "--cert-dir={}",
+                self.data.with_file_name("controller-manager").display()
+            ),
             "--leader-elect=false".to_owned(),
             format!("--controllers=*,-{}", off.join(",-")),
             format!("--root-ca-file={}", pki.ca_certificate.display()),
-            format!("--service-account-private-key-file={}", pki.service_account_key.display()),
+            format!(
+                "--service-account-private-key-file={}",
+                pki.service_account_key.display()
+            ),
             format!("--node-monitor-grace-period={NODE_GRACE}"),
             "--node-monitor-period=1s".to_owned(),
             "--node-eviction-rate=10".to_owned(),
@@ -191,7 +228,9 @@ impl Servers {
 }
 
 async fn is_ready(client: &Client) -> bool {
-    let Ok(request) = http_get("/readyz") else { return false };
+    let Ok(request) = http_get("/readyz") else {
+        return false;
+    };
     matches!(
         tokio::time::timeout(Duration::from_secs(2), client.request_text(request)).await,
         Ok(Ok(_))
@@ -199,5 +238,7 @@ async fn is_ready(client: &Client) -> bool {
 }
 
 fn http_get(path: &str) -> Result<http::Request<Vec<u8>>> {
-    http::Request::get(path).body(Vec::new()).context("building a request")
+    http::Request::get(path)
+        .body(Vec::new())
+        .context("building a request")
 }

@@ -29,25 +29,34 @@ pub(crate) fn temporary_root() -> PathBuf {
 impl StateDir {
     /// Opens `wanted`, or makes a temporary directory; what an earlier cluster left is removed.
     pub(crate) fn open(wanted: Option<&Path>) -> Result<Self> {
-        let path = match wanted {
-            Some(path) => path.to_owned(),
-            None => {
+        let path = wanted.map_or_else(
+            || {
                 sweep();
                 unused_name()
-            }
-        };
+            },
+            Path::to_owned,
+        );
         fs::create_dir_all(&path).with_context(|| format!("creating {}", path.display()))?;
-        let path = path.canonicalize().with_context(|| format!("finding {}", path.display()))?;
+        let path = path
+            .canonicalize()
+            .with_context(|| format!("finding {}", path.display()))?;
         let marker = path.join(LOCK);
         let mut entries = fs::read_dir(&path).context("reading the state directory")?;
         if !marker.exists() && entries.next().is_some() {
-            bail!("{} is not empty and not a devcluster state directory", path.display());
+            bail!(
+                "{} is not empty and not a devcluster state directory",
+                path.display()
+            );
         }
         let lock = cache::lock_file(&marker)?;
         if lock.try_lock().is_err() {
             bail!("a cluster is running in {} already", path.display());
         }
-        let state = Self { path, temporary: wanted.is_none(), _lock: lock };
+        let state = Self {
+            path,
+            temporary: wanted.is_none(),
+            _lock: lock,
+        };
         state.clear()?;
         Ok(state)
     }
@@ -58,8 +67,11 @@ impl StateDir {
             if path.ends_with(LOCK) {
                 continue;
             }
-            let removed =
-                if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            let removed = if path.is_dir() {
+                fs::remove_dir_all(&path)
+            } else {
+                fs::remove_file(&path)
+            };
             removed.with_context(|| format!("removing {}", path.display()))?;
         }
         Ok(())
@@ -70,14 +82,17 @@ impl StateDir {
         if self.temporary
             && let Err(error) = fs::remove_dir_all(&self.path)
         {
-            report::warn(&format!("could not remove {}: {error}", self.path.display()));
+            report::warn(&format!(
+                "could not remove {}: {error}",
+                self.path.display()
+            ));
         }
     }
 }
 
 fn unused_name() -> PathBuf {
     let root = temporary_root();
-    (0_u32..)
+    (0..u32::MAX)
         .map(|number| root.join(format!("c{}-{number}", std::process::id())))
         .find(|path| !path.exists())
         .unwrap_or(root)
@@ -85,7 +100,9 @@ fn unused_name() -> PathBuf {
 
 /// Removes what killed processes left: temporary directories whose lock is free.
 fn sweep() {
-    let Ok(entries) = fs::read_dir(temporary_root()) else { return };
+    let Ok(entries) = fs::read_dir(temporary_root()) else {
+        return;
+    };
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
         let ours = path
             .file_name()

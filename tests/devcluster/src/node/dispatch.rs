@@ -14,7 +14,7 @@ use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 
 use super::pod::{self, Fate, PodRuntime, Update};
-use super::{PodHandle, Site, watch_all};
+use super::{PodHandle, Site, status, watch_all};
 
 /// Watches all pods until the runtime ends.
 pub(crate) async fn watch_pods(site: Arc<Site>) {
@@ -25,7 +25,7 @@ pub(crate) async fn watch_pods(site: Arc<Site>) {
             Event::Init => listed.clear(),
             Event::InitApply(pod) => {
                 listed.extend(pod.metadata.uid.clone());
-                seen(&site, pod);
+                seen(&site, Arc::new(pod));
             }
             Event::InitDone => {
                 let known: Vec<String> = site.mirror().keys().cloned().collect();
@@ -33,7 +33,7 @@ pub(crate) async fn watch_pods(site: Arc<Site>) {
                     gone(&site, &uid);
                 }
             }
-            Event::Apply(pod) => seen(&site, pod),
+            Event::Apply(pod) => seen(&site, Arc::new(pod)),
             Event::Delete(pod) => gone(&site, pod.metadata.uid.as_deref().unwrap_or_default()),
         }
     }
@@ -50,9 +50,11 @@ pub(crate) async fn watch_configuration(site: Arc<Site>) {
     }
 }
 
-fn seen(site: &Arc<Site>, pod: Pod) {
-    let pod = Arc::new(pod);
-    let Some(uid) = pod.metadata.uid.clone() else { return };
+/// Takes note of a pod, and starts its task if it is ours and new.
+pub(crate) fn seen(site: &Arc<Site>, pod: Arc<Pod>) {
+    let Some(uid) = pod.metadata.uid.clone() else {
+        return;
+    };
     // A recreated pod has the same name and another uid; watches may skip the delete in between.
     site.mirror().insert(uid.clone(), Arc::clone(&pod));
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
@@ -66,20 +68,36 @@ fn seen(site: &Arc<Site>, pod: Pod) {
         handle.updates.send_modify(|update| update.pod = pod);
         return;
     }
-    if !*node.alive.borrow() {
+    let done = status::is_terminal(&pod) && pod.metadata.deletion_timestamp.is_none();
+    if done || !node.is_alive() {
         return;
     }
-    let (updates, receiver) =
-        watch::channel(Update { pod: Arc::clone(&pod), fate: Fate::Present });
-    let runtime = Arc::new(PodRuntime::new(Arc::clone(site), Arc::clone(node), &uid, receiver.clone()));
-    handles.insert(uid, PodHandle { updates, runtime: Arc::clone(&runtime) });
+    let (updates, receiver) = watch::channel(Update {
+        pod: Arc::clone(&pod),
+        fate: Fate::Present,
+    });
+    let runtime = Arc::new(PodRuntime::new(
+        Arc::clone(site),
+        Arc::clone(node),
+        &uid,
+        receiver.clone(),
+    ));
+    handles.insert(
+        uid,
+        PodHandle {
+            updates,
+            runtime: Arc::clone(&runtime),
+        },
+    );
     tokio::spawn(pod::run(runtime, receiver));
 }
 
 fn gone(site: &Site, uid: &str) {
     site.mirror().remove(uid);
     if let Some(handle) = site.handles().remove(uid) {
-        handle.updates.send_modify(|update| update.fate = Fate::Gone);
+        handle
+            .updates
+            .send_modify(|update| update.fate = Fate::Gone);
     }
     // A claim or a node's room may have become free.
     site.unscheduled.notify_one();

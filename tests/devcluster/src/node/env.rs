@@ -22,7 +22,11 @@ pub(crate) struct Lookup<'a> {
 
 impl Lookup<'_> {
     /// The environment of a container; an error is why it cannot be configured.
-    pub(crate) async fn environment(&self, container: &Container, path: &str) -> Result<Environment> {
+    pub(crate) async fn environment(
+        &self,
+        container: &Container,
+        path: &str,
+    ) -> Result<Environment> {
         let port = self.apiserver_port.to_string();
         let hostname = self.pod.metadata.name.clone().unwrap_or_default();
         let mut all: Environment = [
@@ -67,7 +71,8 @@ impl Lookup<'_> {
             };
             match data {
                 Some(data) => all.extend(
-                    data.into_iter().map(|(key, value)| (format!("{prefix}{key}"), text(value))),
+                    data.into_iter()
+                        .map(|(key, value)| (format!("{prefix}{key}"), text(&value))),
                 ),
                 None if optional == Some(true) => {}
                 None => bail!("envFrom source {name:?} not found"),
@@ -91,7 +96,7 @@ impl Lookup<'_> {
             bail!("this kind of valueFrom is not supported");
         };
         match data.and_then(|mut data| data.remove(key)) {
-            Some(value) => Ok(Some(text(value))),
+            Some(value) => Ok(Some(text(&value))),
             None if optional == Some(true) => Ok(None),
             None => bail!("key {key:?} of {name:?} not found"),
         }
@@ -102,8 +107,8 @@ impl Lookup<'_> {
     }
 }
 
-fn text(bytes: Vec<u8>) -> String {
-    String::from_utf8_lossy(&bytes).into_owned()
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Replaces `$(NAME)` by the variable if there is one; `$$` is a dollar sign.
@@ -116,16 +121,14 @@ pub(crate) fn expand(input: &str, variables: &Environment) -> String {
         if let Some(after) = rest.strip_prefix('$') {
             output.push('$');
             rest = after;
-        } else if let Some((name, after)) =
-            rest.strip_prefix('(').and_then(|inner| inner.split_once(')'))
+        } else if let Some((name, after)) = rest
+            .strip_prefix('(')
+            .and_then(|inner| inner.split_once(')'))
         {
-            match variables.get(name) {
-                Some(value) => output.push_str(value),
-                None => {
-                    output.push_str("$(");
-                    output.push_str(name);
-                    output.push(')');
-                }
+            if let Some(value) = variables.get(name) {
+                output.push_str(value);
+            } else {
+                output.extend(["$(", name, ")"]);
             }
             rest = after;
         } else {
@@ -143,7 +146,10 @@ mod tests {
     #[test]
     fn expands_what_is_known_and_keeps_the_rest() {
         let variables: Environment = [("IP".to_owned(), "127.9.0.1".to_owned())].into();
-        assert_eq!(expand("bind $(IP) $(NOPE) $$(IP) $x", &variables), "bind 127.9.0.1 $(NOPE) $(IP) $x");
+        assert_eq!(
+            expand("bind $(IP) $(NOPE) $$(IP) $x", &variables),
+            "bind 127.9.0.1 $(NOPE) $(IP) $x"
+        );
         assert_eq!(expand("a$(IP", &variables), "a$(IP");
         assert_eq!(expand("$", &variables), "$");
     }

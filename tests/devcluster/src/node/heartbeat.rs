@@ -46,7 +46,8 @@ fn node_status(info: &NodeInfo, now: &str) -> Value {
                "lastHeartbeatTime": now, "lastTransitionTime": now})
     };
     // Nothing is enforced, so nothing is promised beyond what the API needs to accept pods.
-    let resources = json!({"cpu": "64", "memory": "256Gi", "pods": "1000", "ephemeral-storage": "1Ti"});
+    let resources =
+        json!({"cpu": "64", "memory": "256Gi", "pods": "1000", "ephemeral-storage": "1Ti"});
     json!({
         "capacity": resources, "allocatable": resources,
         "addresses": [
@@ -92,13 +93,19 @@ async fn beat(site: &Site, info: &NodeInfo) -> Result<()> {
         },
     });
     let apply = PatchParams::apply(MANAGER).force();
-    leases.patch(&info.name, &apply, &Patch::Apply(&lease)).await?;
+    leases
+        .patch(&info.name, &apply, &Patch::Apply(&lease))
+        .await?;
     let nodes: Api<Node> = Api::all(site.client.clone());
     let node = nodes.get(&info.name).await?;
     if !is_ready(&node) {
         let patch = json!({"status": node_status(info, &status::now())});
         nodes
-            .patch_status(&info.name, &PatchParams::default(), &Patch::Strategic(&patch))
+            .patch_status(
+                &info.name,
+                &PatchParams::default(),
+                &Patch::Strategic(&patch),
+            )
             .await?;
     }
     Ok(())
@@ -106,8 +113,13 @@ async fn beat(site: &Site, info: &NodeInfo) -> Result<()> {
 
 /// Whether the Ready condition is True.
 pub(crate) fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let conditions = node
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref());
     conditions.is_some_and(|conditions| {
-        conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        conditions
+            .iter()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
     })
 }

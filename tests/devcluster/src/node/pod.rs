@@ -1,7 +1,4 @@
-//! The life of one pod on a node: volumes, init containers, containers, status, termination.
-//!
-//! **Invariant:** every status write and the final delete carry the pod's uid, so a successor of the
-//! same name is never touched; a pod on a dead node writes nothing.
+//! The life of one pod on a node: volumes, init containers, containers, termination.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -11,8 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Container, Pod};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -21,12 +17,12 @@ use super::fields::Placement;
 use super::payload::{Source, TokenCache};
 use super::status::{self, ContainerView, PodView};
 use super::volume::Volumes;
-use super::{NodeInfo, Site, events, heartbeat, sandbox};
+use super::{NodeInfo, Site, events, publish, sandbox};
 
-/// Volumes that cannot be had yet, and API calls that failed, are tried again after this.
+/// Volumes that cannot be had yet are tried again after this.
 const RETRY: Duration = Duration::from_millis(500);
 /// Tokens are looked at this often; their life is at least 10 minutes.
-const TOKEN_CHECK: Duration = Duration::from_secs(60);
+const TOKEN_CHECK: Duration = Duration::from_mins(1);
 
 /// What is to become of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,10 +68,18 @@ impl PodRuntime {
         let pod = Arc::clone(&latest.borrow().pod);
         let spec = pod.spec.clone().unwrap_or_default();
         let pod_ip: Ipv4Addr = site.block.next_pod_address();
-        let placement = Placement { pod_ip, host_ip: node.address, node: node.name.clone() };
+        let placement = Placement {
+            pod_ip,
+            host_ip: node.address,
+            node: node.name.clone(),
+        };
         let views = |containers: &[Container]| -> Vec<ContainerView> {
             let new = |one: &Container| {
-                ContainerView::new(&one.name, one.image.as_deref().unwrap_or_default(), "PodInitializing")
+                ContainerView::new(
+                    &one.name,
+                    one.image.as_deref().unwrap_or_default(),
+                    "PodInitializing",
+                )
             };
             containers.iter().map(new).collect()
         };
@@ -97,7 +101,9 @@ impl PodRuntime {
             node,
             uid: uid.to_owned(),
             placement,
-            hostname: spec.hostname.unwrap_or_else(|| name.chars().take(63).collect()),
+            hostname: spec
+                .hostname
+                .unwrap_or_else(|| name.chars().take(63).collect()),
             namespace: pod.metadata.namespace.clone().unwrap_or_default(),
             name,
             latest,
@@ -110,6 +116,29 @@ impl PodRuntime {
 
     pub(crate) fn is(&self, namespace: &str, name: &str) -> bool {
         self.namespace == namespace && self.name == name
+    }
+
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The status of `object` by the present view, without transition times.
+    pub(crate) fn status(&self, object: &Pod) -> Value {
+        self.view().status(object)
+    }
+
+    /// Nothing of the pod runs, or ever will again.
+    pub(crate) fn set_stopped(&self) {
+        self.view().stopped = true;
+    }
+
+    /// Resolves after a change of the view.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
     }
 
     /// The API object as last seen.
@@ -132,9 +161,15 @@ impl PodRuntime {
         self.changed.notify_one();
     }
 
-    pub(crate) fn restarts(&self, index: usize) -> i32 {
+    /// The restart count that the next start of a container will have.
+    pub(crate) fn restarts_next(&self, index: usize) -> i32 {
         let view = self.view();
-        view.inits.iter().chain(&view.mains).nth(index).map_or(0, |view| view.restarts)
+        let next = |view: &ContainerView| view.restarts + i32::from(view.last.is_some());
+        view.inits
+            .iter()
+            .chain(&view.mains)
+            .nth(index)
+            .map_or(0, next)
     }
 
     pub(crate) fn pid_of(&self, container: &str) -> Option<u32> {
@@ -165,21 +200,33 @@ impl PodRuntime {
     /// The pod's grace period when a container is stopped by itself.
     pub(crate) fn grace(&self) -> Duration {
         let pod = self.object();
-        let seconds = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
-        Duration::from_secs(seconds.and_then(|value| u64::try_from(value).ok()).unwrap_or(30))
+        let seconds = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.termination_grace_period_seconds);
+        Duration::from_secs(
+            seconds
+                .and_then(|value| u64::try_from(value).ok())
+                .unwrap_or(30),
+        )
     }
 
     /// Resolves when nothing of the pod runs any more.
     pub(crate) async fn finished(&self) {
         // The sender lives in self, so this cannot fail.
-        drop(self.finished.subscribe().wait_for(|finished| *finished).await);
+        drop(
+            self.finished
+                .subscribe()
+                .wait_for(|finished| *finished)
+                .await,
+        );
     }
 }
 
 /// Runs a pod until it is gone.
 pub(crate) async fn run(pod: Arc<PodRuntime>, mut updates: watch::Receiver<Update>) {
     let (stop, stopping) = watch::channel::<StopAt>(None);
-    let reporter = tokio::spawn(report(Arc::clone(&pod)));
+    let reporter = tokio::spawn(publish::report(Arc::clone(&pod)));
     let mut life = tokio::spawn(live(Arc::clone(&pod), stopping));
     let mut alive = true;
     let mut fate = Fate::Present;
@@ -197,7 +244,7 @@ pub(crate) async fn run(pod: Arc<PodRuntime>, mut updates: watch::Receiver<Updat
     reporter.abort();
     pod.finished.send_replace(true);
     if updates.borrow().fate == Fate::Present {
-        finish(&pod, &mut updates).await;
+        publish::finish(&pod, &mut updates).await;
     }
     drop(tokio::fs::remove_dir_all(&pod.directory).await);
 }
@@ -225,32 +272,6 @@ fn shorten(stop: &mut StopAt, update: &Update) -> bool {
     true
 }
 
-/// The last status, then the delete that lets the API object go.
-async fn finish(pod: &PodRuntime, updates: &mut watch::Receiver<Update>) {
-    pod.view().stopped = true;
-    let pods: Api<Pod> = Api::namespaced(pod.site.client.clone(), &pod.namespace);
-    let params = DeleteParams {
-        grace_period_seconds: Some(0),
-        preconditions: Some(Preconditions { uid: Some(pod.uid.clone()), resource_version: None }),
-        ..DeleteParams::default()
-    };
-    let attempts = async {
-        loop {
-            drop(write_status(pod, None).await);
-            match pods.delete(&pod.name, &params).await {
-                Ok(_) => return,
-                Err(kube::Error::Api(answer)) if answer.code == 404 || answer.code == 409 => return,
-                Err(_) => tokio::time::sleep(RETRY).await,
-            }
-        }
-    };
-    tokio::select! {
-        () = attempts => {}
-        // Gone by other hands.
-        _ = updates.wait_for(|update| update.fate != Fate::Present) => {}
-    }
-}
-
 /// From volumes to the end of the last container; returns early when the pod is stopped.
 async fn live(pod: Arc<PodRuntime>, stop: watch::Receiver<StopAt>) {
     let mut tokens = TokenCache::default();
@@ -266,7 +287,11 @@ async fn live(pod: Arc<PodRuntime>, stop: watch::Receiver<StopAt>) {
         _ => Restart::Always,
     };
     let inits = spec.init_containers.unwrap_or_default();
-    let init_restart = if restart == Restart::Never { Restart::Never } else { Restart::OnFailure };
+    let init_restart = if restart == Restart::Never {
+        Restart::Never
+    } else {
+        Restart::OnFailure
+    };
     let containers: Vec<Arc<Container>> = spec.containers.into_iter().map(Arc::new).collect();
     let offset = inits.len();
     let work = async {
@@ -317,9 +342,17 @@ async fn try_prepare(pod: &PodRuntime, tokens: &mut TokenCache) -> Result<()> {
         pod.placement.pod_ip,
         std::slice::from_ref(&pod.hostname),
     )?;
-    let mut source =
-        Source { client: &pod.site.client, pod: &object, placement: &pod.placement, tokens };
-    pod.volumes.lock().await.prepare(&volumes, &mut source).await
+    let mut source = Source {
+        client: &pod.site.client,
+        pod: &object,
+        placement: &pod.placement,
+        tokens,
+    };
+    pod.volumes
+        .lock()
+        .await
+        .prepare(&volumes, &mut source)
+        .await
 }
 
 /// Keeps the files of ConfigMaps, Secrets and tokens up to date; never returns.
@@ -327,7 +360,12 @@ async fn refresh(pod: &PodRuntime, tokens: &mut TokenCache) {
     let mut configuration = pod.site.config_changes.subscribe();
     let mut latest = pod.latest.clone();
     // Labels and annotations reach downward API volumes.
-    let facts = |pod: &Pod| (pod.metadata.labels.clone(), pod.metadata.annotations.clone());
+    let facts = |pod: &Pod| {
+        (
+            pod.metadata.labels.clone(),
+            pod.metadata.annotations.clone(),
+        )
+    };
     loop {
         let before = facts(&pod.object());
         tokio::select! {
@@ -341,39 +379,5 @@ async fn refresh(pod: &PodRuntime, tokens: &mut TokenCache) {
         }
         // A ConfigMap that is gone leaves the files as they were, as with the kubelet.
         drop(try_prepare(pod, tokens).await);
-    }
-}
-
-/// Writes the status whenever it differs from what was last written; never returns.
-async fn report(pod: Arc<PodRuntime>) {
-    let mut written: Option<Value> = None;
-    loop {
-        match write_status(&pod, written.as_ref()).await {
-            Ok(status) => written = Some(status),
-            Err(_) => {
-                tokio::time::sleep(RETRY).await;
-                continue;
-            }
-        }
-        pod.changed.notified().await;
-    }
-}
-
-async fn write_status(pod: &PodRuntime, previous: Option<&Value>) -> Result<Value> {
-    let object = pod.object();
-    let status = pod.view().status(&object);
-    let status = status::with_times(status, previous);
-    if previous == Some(&status) || !*pod.node.alive.borrow() {
-        return Ok(status);
-    }
-    let pods: Api<Pod> = Api::namespaced(pod.site.client.clone(), &pod.namespace);
-    let patch = json!({"metadata": {"uid": pod.uid}, "status": status});
-    let params =
-        PatchParams { field_manager: Some(heartbeat::MANAGER.to_owned()), ..PatchParams::default() };
-    match pods.patch_status(&pod.name, &params, &Patch::Strategic(&patch)).await {
-        Ok(_) => Ok(status),
-        // Gone or replaced: nothing left to say.
-        Err(kube::Error::Api(answer)) if answer.code == 404 || answer.code == 409 => Ok(status),
-        Err(error) => Err(error.into()),
     }
 }

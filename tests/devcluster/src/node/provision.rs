@@ -1,4 +1,4 @@
-//! Directories as PersistentVolumes: a default StorageClass and its provisioner.
+//! Directories as persistent volumes: a default storage class and its provisioner.
 //!
 //! A volume is a directory in the cluster's state directory, reachable from every node, as network
 //! storage is. Sizes are recorded, not enforced; a larger request is granted at once.
@@ -20,7 +20,7 @@ use crate::report;
 const CLASS: &str = "standard";
 const PROVISIONER: &str = "devcluster.operator-host.dev/directory";
 
-/// Creates the default StorageClass.
+/// Creates the default storage class.
 pub(crate) async fn create_storage_class(client: &kube::Client) -> Result<()> {
     let class: StorageClass = serde_json::from_value(json!({
         "metadata": {"name": CLASS, "annotations": {
@@ -31,7 +31,10 @@ pub(crate) async fn create_storage_class(client: &kube::Client) -> Result<()> {
     }))
     .context("building the storage class")?;
     let classes: Api<StorageClass> = Api::all(client.clone());
-    classes.create(&PostParams::default(), &class).await.context("creating the storage class")?;
+    classes
+        .create(&PostParams::default(), &class)
+        .await
+        .context("creating the storage class")?;
     Ok(())
 }
 
@@ -60,8 +63,12 @@ pub(crate) async fn run(site: Arc<Site>) {
 
 async fn on_claim(site: &Site, claim: &PersistentVolumeClaim) -> Result<()> {
     let spec = claim.spec.clone().unwrap_or_default();
-    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
-    if spec.storage_class_name.as_deref() != Some(CLASS) || claim.metadata.deletion_timestamp.is_some()
+    let phase = claim
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    if spec.storage_class_name.as_deref() != Some(CLASS)
+        || claim.metadata.deletion_timestamp.is_some()
     {
         return Ok(());
     }
@@ -111,35 +118,63 @@ async fn grow(site: &Site, claim: &PersistentVolumeClaim) -> Result<()> {
     let granted = status
         .and_then(|status| status.capacity.as_ref())
         .and_then(|capacity| capacity.get("storage"));
-    let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
-    let (Some(wanted), Some(volume)) = (wanted, volume) else { return Ok(()) };
+    let volume = claim
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.volume_name.as_deref());
+    let (Some(wanted), Some(volume)) = (wanted, volume) else {
+        return Ok(());
+    };
     if granted == Some(wanted) || granted.is_none() {
         return Ok(());
     }
-    let params = PatchParams { field_manager: Some(heartbeat::MANAGER.to_owned()), ..Default::default() };
+    let params = PatchParams {
+        field_manager: Some(heartbeat::MANAGER.to_owned()),
+        ..Default::default()
+    };
     let volumes: Api<PersistentVolume> = Api::all(site.client.clone());
     let patch = json!({"spec": {"capacity": {"storage": wanted}}});
-    volumes.patch(volume, &params, &Patch::Merge(&patch)).await.context("growing a volume")?;
+    volumes
+        .patch(volume, &params, &Patch::Merge(&patch))
+        .await
+        .context("growing a volume")?;
     let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(site.client.clone(), namespace);
     let patch = json!({"status": {"capacity": {"storage": wanted}}});
     let name = claim.metadata.name.as_deref().unwrap_or_default();
-    claims.patch_status(name, &params, &Patch::Merge(&patch)).await.context("growing a claim")?;
+    claims
+        .patch_status(name, &params, &Patch::Merge(&patch))
+        .await
+        .context("growing a claim")?;
     Ok(())
 }
 
 /// A released volume of ours with reclaim policy Delete goes, with its directory.
 async fn on_volume(site: &Site, volume: &PersistentVolume) -> Result<()> {
     let spec = volume.spec.clone().unwrap_or_default();
-    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
-    let ours = volume.metadata.annotations.as_ref().is_some_and(|annotations| {
-        annotations.get("pv.kubernetes.io/provisioned-by").is_some_and(|by| by == PROVISIONER)
-    });
+    let phase = volume
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    let ours = volume
+        .metadata
+        .annotations
+        .as_ref()
+        .is_some_and(|annotations| {
+            annotations
+                .get("pv.kubernetes.io/provisioned-by")
+                .is_some_and(|by| by == PROVISIONER)
+        });
     let delete = spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete");
-    if !ours || !delete || phase != Some("Released") || volume.metadata.deletion_timestamp.is_some() {
+    if !ours || !delete || phase != Some("Released") || volume.metadata.deletion_timestamp.is_some()
+    {
         return Ok(());
     }
-    let name = volume.metadata.name.clone().context("volume without name")?;
+    let name = volume
+        .metadata
+        .name
+        .clone()
+        .context("volume without name")?;
     let volumes: Api<PersistentVolume> = Api::all(site.client.clone());
     let params = DeleteParams::default().preconditions(Preconditions {
         uid: volume.metadata.uid.clone(),

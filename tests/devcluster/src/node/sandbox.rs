@@ -21,7 +21,14 @@ use crate::requirements::find_program;
 
 /// Files of /etc that programs expect; the pod's own hosts file comes on top.
 const ETC: [&str; 8] = [
-    "passwd", "group", "nsswitch.conf", "ssl", "ld.so.cache", "ld.so.conf", "localtime", "alternatives",
+    "passwd",
+    "group",
+    "nsswitch.conf",
+    "ssl",
+    "ld.so.cache",
+    "ld.so.conf",
+    "localtime",
+    "alternatives",
 ];
 const ETC_MORE: [&str; 1] = ["ld.so.conf.d"];
 /// On a Debian with merged /usr these are symlinks into it.
@@ -72,14 +79,22 @@ impl Sandbox {
         let child = spawner.spawn(command).await.context("starting bwrap")?;
         let text = tokio::task::spawn_blocking(move || {
             let mut text = String::new();
-            reader.by_ref().take(INFO_BYTES_MAX).read_to_string(&mut text).map(|_| text)
+            reader
+                .by_ref()
+                .take(INFO_BYTES_MAX)
+                .read_to_string(&mut text)
+                .map(|_| text)
         })
         .await
         .context("reading bwrap's answer")?
         .context("reading bwrap's answer")?;
-        let info: Info =
-            serde_json::from_str(&text).context("bwrap did not start the container; see its log")?;
-        Ok(Running { child, pid: info.child_pid, environment: self.environment })
+        let info: Info = serde_json::from_str(&text)
+            .context("bwrap did not start the container; see its log")?;
+        Ok(Running {
+            child,
+            pid: info.child_pid,
+            environment: self.environment,
+        })
     }
 
     fn command(&self, info: PipeWriter, log: File) -> Result<Command> {
@@ -89,13 +104,23 @@ impl Sandbox {
             .args(["-c", "exec 9>&0 0</dev/null; exec \"$@\"", "sh"])
             .arg(bwrap)
             .args(["--info-fd", "9", "--die-with-parent", "--as-pid-1"])
-            .args(["--unshare-pid", "--unshare-uts", "--unshare-ipc", "--hostname", &self.hostname])
+            .args([
+                "--unshare-pid",
+                "--unshare-uts",
+                "--unshare-ipc",
+                "--hostname",
+                &self.hostname,
+            ])
             .args(root_filesystem(self.read_only_root))
             .arg("--ro-bind")
             .arg(&self.hosts_file)
             .arg("/etc/hosts");
         for bind in &self.binds {
-            command.arg(if bind.read_only { "--ro-bind" } else { "--bind" });
+            command.arg(if bind.read_only {
+                "--ro-bind"
+            } else {
+                "--bind"
+            });
             command.arg(&bind.source).arg(&bind.target);
         }
         if self.read_only_root {
@@ -133,22 +158,47 @@ fn root_filesystem(read_only: bool) -> Vec<String> {
         let path = format!("/etc/{name}");
         push(&["--ro-bind-try", &path, &path]);
     }
-    push(&["--proc", "/proc", "--dev", "/dev", "--dir", "/data", "--dir", "/root", "--dir", "/run"]);
+    push(&[
+        "--proc", "/proc", "--dev", "/dev", "--dir", "/data", "--dir", "/root", "--dir", "/run",
+    ]);
     // Kept writable memory only where the pod did not ask for a read-only root.
-    push(if read_only { &["--dir", "/tmp"] } else { &["--tmpfs", "/tmp"] });
+    push(if read_only {
+        &["--dir", "/tmp"]
+    } else {
+        &["--tmpfs", "/tmp"]
+    });
     arguments
 }
 
 /// A command that runs inside a container's namespaces and dies with whoever waits for it.
-pub(crate) fn enter(pid: u32, environment: &BTreeMap<String, String>, argv: &[String]) -> Result<Command> {
+pub(crate) fn enter(
+    pid: u32,
+    environment: &BTreeMap<String, String>,
+    argv: &[String],
+) -> Result<Command> {
     let nsenter = find_program("nsenter").context("no nsenter on PATH")?;
     let mut command = Command::new(nsenter);
-    command.args(["--target", &pid.to_string(), "--mount", "--pid", "--uts", "--ipc"]);
+    command.args([
+        "--target",
+        &pid.to_string(),
+        "--mount",
+        "--pid",
+        "--uts",
+        "--ipc",
+    ]);
     if !rustix::process::geteuid().is_root() {
         command.args(["--user", "--preserve-credentials"]);
     }
     command
-        .args(["--root", "--wd", "--", "/usr/bin/setpriv", "--pdeathsig", "KILL", "--"])
+        .args([
+            "--root",
+            "--wd",
+            "--",
+            "/usr/bin/setpriv",
+            "--pdeathsig",
+            "KILL",
+            "--",
+        ])
         .args(argv)
         .env_clear()
         .envs(environment)
@@ -159,7 +209,11 @@ pub(crate) fn enter(pid: u32, environment: &BTreeMap<String, String>, argv: &[St
 }
 
 /// The hosts file of a pod: itself, no other names.
-pub(crate) fn write_hosts(path: &Path, address: std::net::Ipv4Addr, names: &[String]) -> Result<()> {
+pub(crate) fn write_hosts(
+    path: &Path,
+    address: std::net::Ipv4Addr,
+    names: &[String],
+) -> Result<()> {
     let text = format!("127.0.0.1\tlocalhost\n{address}\t{}\n", names.join(" "));
     std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
 }
