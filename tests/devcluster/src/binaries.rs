@@ -229,9 +229,9 @@ fn find_go() -> Result<PathBuf> {
     crate::requirements::find_program("go")
         .or_else(|| fallback.is_file().then_some(fallback))
         .context(
-            "`go` is not on PATH; it builds the control plane. Install Go 1.26 or newer \
-             (`apt-get install golang`, then a newer toolchain is fetched by Go itself: \
-             GOTOOLCHAIN=auto), or set KUBEBUILDER_ASSETS to a directory with kube-apiserver, \
+            "`go` is not on PATH; it builds the control plane. Install Go 1.21 or newer with: \
+             apt-get install golang-go (it fetches the toolchain that go.mod names by itself), or \
+             set KUBEBUILDER_ASSETS to a directory with kube-apiserver, \
              kube-controller-manager, etcd and kubectl",
         )
 }

@@ -271,6 +271,7 @@ impl DevCluster {
 impl Drop for DevCluster {
     fn drop(&mut self) {
         self.spawner.stop();
+        self.site.forget();
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }

@@ -14,14 +14,18 @@
 //!
 //! # What it does not do
 //! - Services have no virtual addresses and no endpoints; there is no DNS (a pod knows its own name).
-//! - The network is the machine's: no network policies, `hostPort` means nothing, every pod sees all.
+//! - The network is the machine's: no network policies, `hostPort` and `hostNetwork` mean nothing,
+//!   every pod sees all.
 //! - `kubectl logs`, `exec`, `port-forward` and `attach` do not work (`devcluster logs` does).
 //! - Images are `redis:*` and `operator-host:*`, whatever the tag says; the root file system is the
 //!   machine's `/usr`.
 //! - Users, groups, fsGroup, seccomp, resource requests and limits are not applied
 //!   (`readOnlyRootFilesystem` and dropping ALL capabilities are).
 //! - No sidecars as init containers, ephemeral containers, gRPC probes, hostPath, CSI, in-place
-//!   resize, resourceFieldRef, activeDeadlineSeconds, static pods or image volumes.
+//!   changes of running pods, resourceFieldRef, activeDeadlineSeconds, static pods, image volumes.
+//!   HTTPS probes only check that the port accepts; termination messages are not read.
+//! - A container's output goes straight to a file, so a program that opens /dev/stdout with
+//!   truncation empties its own log; signals (`kill_container`, `freeze`) reach its first process.
 //! - Times are shorter than real ones: crash back-off (1 s to 10 s), a dead node is noticed after
 //!   8 s, and its pods are evicted 5 s later.
 //! - Volumes are directories that every node reaches; sizes are not enforced.

@@ -46,7 +46,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::runtime::watcher;
 use rustix::process::Signal;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, broadcast, watch};
 
 use crate::block::AddressBlock;
 use crate::process::{self, Spawner};
@@ -54,6 +54,9 @@ use pod::{Fate, PodRuntime, Update};
 
 /// A watch that failed is tried again after this.
 const WATCH_RETRY: Duration = Duration::from_millis(300);
+
+/// Changes that a busy pod may be behind; if more, it compares everything anyway.
+const CHANGES_MAX: usize = 256;
 
 /// One node.
 #[derive(Debug)]
@@ -90,8 +93,8 @@ pub(crate) struct Site {
     handles: Mutex<HashMap<String, PodHandle>>,
     /// Wakes the scheduler.
     unscheduled: Notify,
-    /// Counts changes of ConfigMaps and Secrets; volumes are compared when it moves.
-    config_changes: watch::Sender<u64>,
+    /// Namespaces in which a ConfigMap or Secret changed: their pods' volumes are compared.
+    config_changes: broadcast::Sender<String>,
 }
 
 /// What is needed to make a [`Site`].
@@ -125,7 +128,7 @@ impl Site {
             mirror: Mutex::default(),
             handles: Mutex::default(),
             unscheduled: Notify::new(),
-            config_changes: watch::Sender::new(0),
+            config_changes: broadcast::Sender::new(CHANGES_MAX),
         })
     }
 
@@ -213,6 +216,12 @@ impl Site {
             runtime.finished().await;
         }
         Ok(())
+    }
+
+    /// Lets go of everything, which breaks the cycle between a site and its pods.
+    pub(crate) fn forget(&self) {
+        self.handles().clear();
+        self.mirror().clear();
     }
 
     /// A killed node comes back: heartbeats, and its pods anew, with other addresses.

@@ -105,7 +105,8 @@ fn back_off(pod: &PodRuntime, index: usize, container: &Container, wait: Duratio
     });
 }
 
-fn refused(pod: &PodRuntime, index: usize, reason: &'static str, message: &str) {
+/// Says in status and Event why a container does not start.
+pub(crate) fn refused(pod: &PodRuntime, index: usize, reason: &'static str, message: &str) {
     events::record(&pod.site, &pod.object(), "Warning", "Failed", message);
     pod.change(index, |view| {
         view.phase = Phase::Waiting {

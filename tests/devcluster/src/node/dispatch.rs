@@ -39,14 +39,26 @@ pub(crate) async fn watch_pods(site: Arc<Site>) {
     }
 }
 
-/// Counts every change of a ConfigMap or Secret until the runtime ends.
+/// Tells pods of every change of a ConfigMap or Secret until the runtime ends.
 pub(crate) async fn watch_configuration(site: Arc<Site>) {
     let maps = watch_all::<PartialObjectMeta<ConfigMap>>(Api::all(site.client.clone()));
     let secrets = watch_all::<PartialObjectMeta<Secret>>(Api::all(site.client.clone()));
-    let changes = stream::select(maps.map(|_| ()), secrets.map(|_| ()));
+    let changes = stream::select(maps.map(namespace_of), secrets.map(namespace_of));
     let mut changes = std::pin::pin!(changes);
-    while changes.next().await.is_some() {
-        site.config_changes.send_modify(|count| *count += 1);
+    while let Some(namespace) = changes.next().await {
+        if let Some(namespace) = namespace {
+            // No pod listening is no error.
+            drop(site.config_changes.send(namespace));
+        }
+    }
+}
+
+fn namespace_of<K>(event: Event<PartialObjectMeta<K>>) -> Option<String> {
+    match event {
+        Event::Apply(object) | Event::InitApply(object) | Event::Delete(object) => {
+            object.metadata.namespace
+        }
+        Event::Init | Event::InitDone => None,
     }
 }
 

@@ -9,7 +9,7 @@ use anyhow::Result;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use serde_json::Value;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::Instant;
 
 use super::container::{self, Ended, Restart, StopAt};
@@ -296,6 +296,11 @@ async fn live(pod: Arc<PodRuntime>, stop: watch::Receiver<StopAt>) {
     let offset = inits.len();
     let work = async {
         for (index, init) in inits.into_iter().map(Arc::new).enumerate() {
+            if init.restart_policy.is_some() {
+                let why = "init containers with a restartPolicy are not supported";
+                container::refused(&pod, index, "Unsupported", why);
+                std::future::pending::<()>().await;
+            }
             let ended = container::supervise(&pod, index, &init, init_restart, stop.clone()).await;
             match ended {
                 Ended::Completed => pod.change(index, |view| view.ready = true),
@@ -355,6 +360,17 @@ async fn try_prepare(pod: &PodRuntime, tokens: &mut TokenCache) -> Result<()> {
         .await
 }
 
+/// Returns when something changed in `namespace`, or may have.
+async fn change_in(changes: &mut broadcast::Receiver<String>, namespace: &str) {
+    loop {
+        match changes.recv().await {
+            Ok(changed) if changed != namespace => {}
+            Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => return,
+            Err(broadcast::error::RecvError::Closed) => return std::future::pending().await,
+        }
+    }
+}
+
 /// Keeps the files of ConfigMaps, Secrets and tokens up to date; never returns.
 async fn refresh(pod: &PodRuntime, tokens: &mut TokenCache) {
     let mut configuration = pod.site.config_changes.subscribe();
@@ -369,7 +385,7 @@ async fn refresh(pod: &PodRuntime, tokens: &mut TokenCache) {
     loop {
         let before = facts(&pod.object());
         tokio::select! {
-            _ = configuration.changed() => {}
+            () = change_in(&mut configuration, &pod.namespace) => {}
             _ = latest.wait_for(|update| facts(&update.pod) != before) => {}
             () = tokio::time::sleep(TOKEN_CHECK) => {}
         }
