@@ -263,7 +263,7 @@ impl DevCluster {
     /// Stops pods, then the control plane, and removes a temporary state directory.
     pub async fn shutdown(self) -> Result<()> {
         let pods = self.site.stop().await;
-        let servers = self.servers.lock().await.stop().await;
+        let servers = self.servers.lock().await.kill().await;
         pods.and(servers)
     }
 }

@@ -124,6 +124,14 @@ impl Daemon {
         Ok(())
     }
 
+    /// SIGKILL.
+    pub(crate) async fn kill(mut self) -> Result<()> {
+        self.child
+            .kill()
+            .await
+            .with_context(|| format!("killing {}", self.name))
+    }
+
     /// SIGTERM, then SIGKILL after `patience`.
     pub(crate) async fn stop(mut self, patience: Duration) -> Result<()> {
         signal(self.child.id(), Signal::TERM);

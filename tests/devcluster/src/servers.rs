@@ -23,7 +23,7 @@ const NODE_GRACE: &str = "8s";
 const UNREACHABLE_TOLERATION_S: &str = "5";
 /// The API server starts in 4 s on an idle 2-core machine; this is for a busy one.
 const READY_DEADLINE: Duration = Duration::from_secs(90);
-/// A second `Ctrl-C` should not be needed: SIGKILL follows after this.
+/// An API server that is stopped alone gets this long before SIGKILL.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Everything needed to start a control plane program again.
@@ -123,15 +123,15 @@ impl Servers {
         daemon.stop(STOP_PATIENCE).await
     }
 
-    /// Stops everything, clients first.
-    pub(crate) async fn stop(&mut self) -> Result<()> {
+    /// Kills everything, clients first: nothing is left to be saved, and a polite end takes seconds.
+    pub(crate) async fn kill(&mut self) -> Result<()> {
         let daemons = [
             self.controllers.take(),
             self.apiserver.take(),
             self.etcd.take(),
         ];
         for daemon in daemons.into_iter().flatten() {
-            daemon.stop(STOP_PATIENCE).await?;
+            daemon.kill().await?;
         }
         Ok(())
     }

@@ -23,7 +23,15 @@ use tokio::sync::OnceCell;
 static CLUSTER: OnceCell<DevCluster> = OnceCell::const_new();
 
 async fn cluster() -> &'static DevCluster {
-    let start = || async { DevCluster::start(Options::default()).await.unwrap() };
+    let start = || async {
+        // Any program will do as the host here.
+        let host = Some("/usr/bin/env".into());
+        let options = Options {
+            operator_host_binary: host,
+            ..Options::default()
+        };
+        DevCluster::start(options).await.unwrap()
+    };
     CLUSTER.get_or_init(start).await
 }
 
@@ -345,6 +353,39 @@ spec:
     .await;
     ready_pod(cluster, "default", "sick", |pod| restarts(pod) >= 1).await;
     cluster.kubectl(&["delete", "pod", "sick"]).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_host_image_runs_the_given_binary_on_a_read_only_root() {
+    let cluster = cluster().await;
+    apply(
+        cluster,
+        r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: host}
+spec:
+  restartPolicy: Never
+  containers:
+  - name: host
+    image: registry.example/x/operator-host:dev
+    args: [sh, -c, "touch /x || touch /w/y && ls /w; grep CapEff /proc/self/status"]
+    securityContext: {readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
+    volumeMounts: [{name: w, mountPath: /w}]
+  volumes: [{name: w, emptyDir: {}}]
+"#,
+    )
+    .await;
+    let done = "--for=jsonpath={.status.phase}=Succeeded";
+    cluster
+        .kubectl(&["wait", done, "pod/host", "--timeout=60s"])
+        .await
+        .unwrap();
+    let log = cluster.logs("default", "host", "host").unwrap();
+    assert!(
+        log.ends_with("Read-only file system\ny\nCapEff:\t0000000000000000\n"),
+        "{log}"
+    );
 }
 
 #[tokio::test]

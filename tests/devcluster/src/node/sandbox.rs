@@ -154,12 +154,16 @@ fn root_filesystem(read_only: bool) -> Vec<String> {
             Err(_) => push(&["--ro-bind-try", &path, &path]),
         }
     }
+    // Directories that bwrap makes on the way to a bind mount are only for their owner; these are not.
+    push(&[
+        "--dir", "/etc", "--dir", "/var", "--dir", "/var/run", "--dir", "/run",
+    ]);
     for name in ETC.iter().chain(&ETC_MORE) {
         let path = format!("/etc/{name}");
         push(&["--ro-bind-try", &path, &path]);
     }
     push(&[
-        "--proc", "/proc", "--dev", "/dev", "--dir", "/data", "--dir", "/root", "--dir", "/run",
+        "--proc", "/proc", "--dev", "/dev", "--dir", "/data", "--dir", "/root",
     ]);
     // Kept writable memory only where the pod did not ask for a read-only root.
     push(if read_only {
