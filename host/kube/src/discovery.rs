@@ -1,0 +1,234 @@
+//! From a kind to the path it is served under.
+//!
+//! One request per group and version that somebody asks for, never the whole catalogue: a broken aggregated API
+//! hurts only those who use it (k8s#65005), and nobody waits for it.
+//!
+//! **Invariant:** what was found is kept until somebody says that it no longer fits ([`Client::forget`]);
+//! what was not found is asked again a second later.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use host_core::ident::{Kind, ObjectId};
+use http::Request;
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use crate::client::{Client, Purpose};
+use crate::error::{ApiError, ApiErrorKind};
+use crate::uri::is_segment;
+
+/// How long "there is no such kind" is believed: short enough to notice a new CRD at once, long enough that
+/// twenty informers of one missing group ask once.
+const ABSENT_FOR: Duration = Duration::from_secs(1);
+
+/// How long the server may take to list one group and version.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// How one kind is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// Which kind.
+    pub kind: Kind,
+    /// `statefulsets`.
+    pub plural: String,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+    /// Whether it has a status subresource.
+    pub has_status: bool,
+    /// `get`, `list`, `watch`, `patch`…
+    pub verbs: Vec<String>,
+}
+
+impl Resource {
+    /// Whether the kind offers a verb.
+    pub fn offers(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|offered| offered == verb)
+    }
+
+    /// The collection's path, in one namespace or in all.
+    pub(crate) fn path(&self, namespace: Option<&str>) -> String {
+        let root = root(&self.kind.api_version);
+        match namespace.filter(|_| self.namespaced) {
+            Some(namespace) => format!("{root}/namespaces/{namespace}/{}", self.plural),
+            None => format!("{root}/{}", self.plural),
+        }
+    }
+}
+
+fn root(api_version: &str) -> String {
+    let prefix = if api_version.contains('/') {
+        "apis"
+    } else {
+        "api"
+    };
+    format!("/{prefix}/{api_version}")
+}
+
+/// Why a kind cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DiscoveryError {
+    /// The server does not know it.
+    #[error("the API server has no {0}; is its CRD installed?")]
+    NotFound(Kind),
+    /// The server did not say.
+    #[error("cannot tell whether the API server has {0}: {1}")]
+    Unavailable(Kind, ApiError),
+}
+
+impl DiscoveryError {
+    pub(crate) fn during(&self, purpose: &Purpose) -> ApiError {
+        let kind = match self {
+            Self::NotFound(_) => ApiErrorKind::KindMissing,
+            Self::Unavailable(_, error) => error.kind(),
+        };
+        ApiError::new(purpose, kind, &self.to_string())
+    }
+}
+
+/// The kinds of one group and version, as last listed.
+#[derive(Debug, Default)]
+struct GroupVersion {
+    listed: Option<Instant>,
+    resources: BTreeMap<String, Arc<Resource>>,
+}
+
+/// What is known about the server's kinds. Holds what plugins were granted, so it is as bounded as the grants.
+#[derive(Debug, Default)]
+pub(crate) struct Discovery {
+    groups: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<GroupVersion>>>>,
+}
+
+impl Discovery {
+    fn group(&self, api_version: &str) -> Arc<tokio::sync::Mutex<GroupVersion>> {
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(groups.entry(api_version.to_owned()).or_default())
+    }
+}
+
+impl Client {
+    /// How a kind is served. Asks the server at most once a second for a group and version.
+    pub async fn resolve(&self, kind: &Kind) -> Result<Arc<Resource>, DiscoveryError> {
+        let group = self.discovery.group(&kind.api_version);
+        let mut group = group.lock().await;
+        if let Some(resource) = group.resources.get(&kind.kind) {
+            return Ok(Arc::clone(resource));
+        }
+        if group
+            .listed
+            .is_none_or(|listed| listed.elapsed() >= ABSENT_FOR)
+        {
+            group.resources = self.list_kinds(kind).await?;
+            group.listed = Some(Instant::now());
+        }
+        let found = group.resources.get(&kind.kind).map(Arc::clone);
+        found.ok_or_else(|| DiscoveryError::NotFound(kind.clone()))
+    }
+
+    /// Drops what is known about a kind, because the server has said that its path is not served.
+    pub async fn forget(&self, kind: &Kind) {
+        let group = self.discovery.group(&kind.api_version);
+        let mut group = group.lock().await;
+        if group.resources.remove(&kind.kind).is_some() {
+            group.listed = None;
+        }
+    }
+
+    async fn list_kinds(
+        &self,
+        kind: &Kind,
+    ) -> Result<BTreeMap<String, Arc<Resource>>, DiscoveryError> {
+        let api_version = &kind.api_version;
+        let purpose = Purpose::new(format!("list the kinds of {api_version}"));
+        let unavailable = |error| DiscoveryError::Unavailable(kind.clone(), error);
+        let request = Request::get(root(api_version))
+            .body(Vec::new())
+            .map_err(|error| {
+                unavailable(ApiError::new(
+                    &purpose,
+                    ApiErrorKind::Invalid,
+                    &error.to_string(),
+                ))
+            })?;
+        let text = match self.text(&purpose, request, DEADLINE).await {
+            Ok(text) => text,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ApiErrorKind::KindMissing | ApiErrorKind::NotFound
+                ) =>
+            {
+                return Ok(BTreeMap::new());
+            }
+            Err(error) => return Err(unavailable(error)),
+        };
+        let list: ResourceList = serde_json::from_str(&text)
+            .map_err(|error| unavailable(ApiError::malformed(&purpose, &error)))?;
+        Ok(list.resources(api_version))
+    }
+
+    /// The paths of one object: its collection's, and its own. Names come from plugins, so one that would lead
+    /// elsewhere is refused.
+    pub(crate) async fn locate(
+        &self,
+        purpose: &Purpose,
+        id: &ObjectId,
+    ) -> Result<String, ApiError> {
+        let resource = self
+            .resolve(&id.kind)
+            .await
+            .map_err(|error| error.during(purpose))?;
+        let (namespace, name) = (&*id.key.namespace, &*id.key.name);
+        let wrong = |what: &str| Err(ApiError::new(purpose, ApiErrorKind::Invalid, what));
+        if resource.namespaced && !is_segment(namespace) {
+            return wrong("the kind is namespaced and the namespace is missing or not a name");
+        }
+        if !resource.namespaced && !namespace.is_empty() {
+            return wrong("the kind is cluster-scoped and a namespace is given; leave it out");
+        }
+        if !is_segment(name) {
+            return wrong("the name is not one that a path can hold");
+        }
+        Ok(format!("{}/{name}", resource.path(Some(namespace))))
+    }
+}
+
+#[derive(Deserialize)]
+struct ResourceList {
+    #[serde(default)]
+    resources: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    name: String,
+    kind: String,
+    namespaced: bool,
+    #[serde(default)]
+    verbs: Vec<String>,
+}
+
+impl ResourceList {
+    fn resources(self, api_version: &str) -> BTreeMap<String, Arc<Resource>> {
+        let status: Vec<_> = self
+            .resources
+            .iter()
+            .filter_map(|entry| entry.name.strip_suffix("/status").map(ToOwned::to_owned))
+            .collect();
+        self.resources
+            .into_iter()
+            .filter(|entry| !entry.name.contains('/'))
+            .map(|entry| {
+                let resource = Resource {
+                    kind: Kind::new(api_version, entry.kind.clone()),
+                    has_status: status.contains(&entry.name),
+                    plural: entry.name,
+                    namespaced: entry.namespaced,
+                    verbs: entry.verbs,
+                };
+                (entry.kind, Arc::new(resource))
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,357 @@
+//! What is known about the objects of one kind, indexed for the questions that reconciles ask.
+//!
+//! **Invariant:** contents can be read only through a [`View`], and there is none while the kind is not synchronised.
+//! **Invariant:** answers are in canonical order: namespace, then name.
+//! **Invariant:** an object whose uid and resourceVersion did not change keeps its `Arc`, so a relist does not double
+//! the memory and wakes nobody.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use host_core::ident::{Kind, ObjectKey};
+use host_core::object::StoredObject;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+pub use view::View;
+
+/// One object appeared, changed or went away.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// Its kind.
+    pub kind: Arc<Kind>,
+    /// Its namespace and name.
+    pub key: ObjectKey,
+    /// What was known before; None for a new object.
+    pub old: Option<Arc<StoredObject>>,
+    /// What is known now; None for an object that is gone.
+    pub new: Option<Arc<StoredObject>>,
+    /// Part of the first list ever taken: nothing has happened, it only was not known.
+    pub initial: bool,
+}
+
+/// How an informer is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// The first list is being taken.
+    Syncing,
+    /// All is known, and watched.
+    Synced,
+    /// The server has no such kind.
+    Missing,
+    /// The server does not let us look.
+    Forbidden(String),
+    /// The server fails; it is asked again.
+    Failing(String),
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Syncing => f.write_str("still being listed"),
+            Self::Synced => f.write_str("synchronised"),
+            Self::Missing => f.write_str("the API server has no such kind; is its CRD installed?"),
+            Self::Forbidden(message) | Self::Failing(message) => f.write_str(message),
+        }
+    }
+}
+
+/// A kind that cannot be read now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} is not synchronised: {status}")]
+pub struct NotSynced {
+    /// Which kind.
+    pub kind: Arc<Kind>,
+    /// Why.
+    pub status: Status,
+}
+
+#[derive(Clone, Debug)]
+struct Health {
+    status: Status,
+    /// A whole list was taken, and nothing has made its result doubtful since.
+    complete: bool,
+}
+
+/// The objects of one kind in one scope.
+pub struct Store {
+    kind: Arc<Kind>,
+    health: watch::Sender<Health>,
+    contents: RwLock<Contents>,
+}
+
+#[derive(Default)]
+struct Contents {
+    objects: BTreeMap<ObjectKey, Arc<StoredObject>>,
+    /// (hash of a [`Facet`], key): one ordered set for all indexes, 40 bytes an entry. Collisions are sorted out by
+    /// looking at the object.
+    index: BTreeSet<(u64, ObjectKey)>,
+    /// Every change up to this version is known.
+    observed: u64,
+    /// A list was completed once.
+    listed: bool,
+    /// When the server was last heard of.
+    contact: Option<Instant>,
+}
+
+/// A property that objects are found by.
+#[derive(Clone, Copy, Hash)]
+enum Facet<'a> {
+    ControlledBy(&'a str),
+    AppliedFor(&'a str),
+    Label(&'a str, &'a str),
+}
+
+impl Facet<'_> {
+    fn code(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+fn facets(object: &StoredObject) -> impl Iterator<Item = u64> {
+    let owner = object
+        .controller()
+        .map(|owner| Facet::ControlledBy(&owner.uid));
+    let applied = object
+        .applied
+        .as_ref()
+        .map(|mark| Facet::AppliedFor(&mark.parent_uid));
+    let labels = object
+        .labels
+        .iter()
+        .map(|(key, value)| Facet::Label(key, value));
+    owner
+        .into_iter()
+        .chain(applied)
+        .chain(labels)
+        .map(|facet| facet.code())
+}
+
+impl Contents {
+    fn put(&mut self, object: Arc<StoredObject>) {
+        self.take(&object.key);
+        for code in facets(&object) {
+            self.index.insert((code, object.key.clone()));
+        }
+        self.objects.insert(object.key.clone(), object);
+    }
+
+    fn take(&mut self, key: &ObjectKey) -> Option<Arc<StoredObject>> {
+        let object = self.objects.remove(key)?;
+        for code in facets(&object) {
+            self.index.remove(&(code, key.clone()));
+        }
+        Some(object)
+    }
+
+    /// Objects with a facet's code, from `namespace` on.
+    fn with(&self, facet: Facet<'_>, namespace: &str) -> impl Iterator<Item = &Arc<StoredObject>> {
+        let code = facet.code();
+        self.index
+            .range((code, ObjectKey::new(namespace, ""))..)
+            .take_while(move |(found, _)| *found == code)
+            .filter_map(|(_, key)| self.objects.get(key))
+    }
+}
+
+impl Store {
+    pub(crate) fn new(kind: Arc<Kind>) -> Self {
+        let (health, _) = watch::channel(Health {
+            status: Status::Syncing,
+            complete: false,
+        });
+        Self {
+            kind,
+            health,
+            contents: RwLock::default(),
+        }
+    }
+
+    /// The kind of its objects.
+    pub fn kind(&self) -> &Arc<Kind> {
+        &self.kind
+    }
+
+    /// How its informer is doing. A store that was synchronised and whose server now fails stays readable:
+    /// [`Store::last_contact`] says how old it is.
+    pub fn status(&self) -> Status {
+        self.health.borrow().status.clone()
+    }
+
+    /// Whether it can be read.
+    pub fn is_synced(&self) -> bool {
+        self.health.borrow().complete
+    }
+
+    /// The contents, if they can be relied on.
+    pub fn view(&self) -> Result<View<'_>, NotSynced> {
+        if self.is_synced() {
+            Ok(View(self))
+        } else {
+            Err(self.not_synced())
+        }
+    }
+
+    /// Waits until it can be read.
+    pub async fn wait_synced(&self, deadline: Instant) -> Result<View<'_>, NotSynced> {
+        let mut health = self.health.subscribe();
+        let waited = tokio::time::timeout_at(deadline, health.wait_for(|now| now.complete)).await;
+        match waited {
+            Ok(Ok(_)) => Ok(View(self)),
+            Ok(Err(_)) | Err(_) => Err(self.not_synced()),
+        }
+    }
+
+    /// When the server was last heard of. A quiet kind is heard of once a minute, by a bookmark.
+    pub fn last_contact(&self) -> Option<Instant> {
+        self.read().contact
+    }
+
+    /// Every change up to this resourceVersion is in the store.
+    pub fn observed_version(&self) -> u64 {
+        self.read().observed
+    }
+
+    /// How many objects there are, readable or not.
+    pub fn len(&self) -> usize {
+        self.read().objects.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn not_synced(&self) -> NotSynced {
+        NotSynced {
+            kind: Arc::clone(&self.kind),
+            status: self.status(),
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Contents> {
+        self.contents.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Contents> {
+        self.contents
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(
+        &self,
+        listed: bool,
+        old: Option<Arc<StoredObject>>,
+        new: Option<Arc<StoredObject>>,
+    ) -> Option<Change> {
+        let key = new.as_ref().or(old.as_ref())?.key.clone();
+        Some(Change {
+            kind: Arc::clone(&self.kind),
+            key,
+            old,
+            new,
+            initial: !listed,
+        })
+    }
+
+    /// Takes in an object. A new uid under an old name is a deletion and a creation.
+    pub(crate) fn upsert(&self, object: StoredObject) -> Vec<Change> {
+        let mut contents = self.write();
+        let old = contents.objects.get(&object.key).map(Arc::clone);
+        if let Some(old) = &old
+            && old.uid == object.uid
+            && old.resource_version == object.resource_version
+            && object.resource_version != 0
+        {
+            return Vec::new();
+        }
+        let new = Arc::new(object);
+        contents.put(Arc::clone(&new));
+        let listed = contents.listed;
+        drop(contents);
+        match old {
+            Some(old) if old.uid != new.uid => {
+                let gone = self.change(listed, Some(old), None);
+                gone.into_iter()
+                    .chain(self.change(listed, None, Some(new)))
+                    .collect()
+            }
+            old => self.change(listed, old, Some(new)).into_iter().collect(),
+        }
+    }
+
+    /// Takes out an object, if it is known.
+    pub(crate) fn remove(&self, key: &ObjectKey) -> Option<Change> {
+        let mut contents = self.write();
+        let old = contents.take(key)?;
+        let listed = contents.listed;
+        drop(contents);
+        self.change(listed, Some(old), None)
+    }
+
+    /// Ends a list: what it did not name is gone. From here on the store can be read.
+    pub(crate) fn complete(&self, named: &BTreeSet<ObjectKey>, version: u64) -> Vec<Change> {
+        let mut contents = self.write();
+        let absent: Vec<_> = contents
+            .objects
+            .keys()
+            .filter(|key| !named.contains(*key))
+            .cloned()
+            .collect();
+        let gone: Vec<_> = absent.iter().filter_map(|key| contents.take(key)).collect();
+        let listed = std::mem::replace(&mut contents.listed, true);
+        // Not a maximum: an etcd restored from a backup goes back.
+        contents.observed = version;
+        drop(contents);
+        self.health.send_replace(Health {
+            status: Status::Synced,
+            complete: true,
+        });
+        gone.into_iter()
+            .filter_map(|old| self.change(listed, Some(old), None))
+            .collect()
+    }
+
+    /// Every change up to `version` was taken in.
+    pub(crate) fn observed(&self, version: u64) {
+        let mut contents = self.write();
+        contents.observed = contents.observed.max(version);
+    }
+
+    /// The server was heard of.
+    pub(crate) fn heard(&self) {
+        self.write().contact = Some(Instant::now());
+    }
+
+    /// The watch is open.
+    pub(crate) fn watching(&self) {
+        self.heard();
+        self.health.send_if_modified(|health| {
+            let changed = health.complete && health.status != Status::Synced;
+            if changed {
+                health.status = Status::Synced;
+            }
+            changed
+        });
+    }
+
+    /// Something is wrong. A kind that is missing or forbidden is no longer readable, and is so again only after a
+    /// whole list.
+    pub(crate) fn troubled(&self, status: Status) {
+        let doubtful = matches!(status, Status::Missing | Status::Forbidden(_));
+        self.health.send_modify(|health| {
+            health.complete &= !doubtful;
+            health.status = status;
+        });
+    }
+}
