@@ -86,6 +86,14 @@ fn member(input: &Input<'_>, view: &View<'_>, pod: &PodView, plan: &mut Plan) {
         plan.in_sync.insert(pod.name.clone());
     }
     plan.roles.insert(pod.name.clone(), role);
+    if pod.redis().is_some_and(|redis| !redis.cluster_ok) {
+        // Also for two seconds after the last slot was given out, and after a partition.
+        plan.in_sync.remove(&pod.name);
+        plan.problem(
+            "ClusterDown",
+            format!("{} does not serve yet: its cluster_state is fail", pod.name),
+        );
+    }
     if view.is_isolated(id) {
         plan.states.insert(pod.name.clone(), "Isolated");
         plan.in_sync.remove(&pod.name);

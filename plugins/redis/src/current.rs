@@ -103,6 +103,8 @@ pub struct Redis {
     pub info: Info,
     /// `CLUSTER NODES`, in cluster mode, unless it could not be answered.
     pub table: Option<Table>,
+    /// `cluster_state:ok` of `CLUSTER INFO`: in its own view it can serve. True without cluster mode.
+    pub cluster_ok: bool,
 }
 
 /// One pod, with everything known about it.
@@ -240,11 +242,12 @@ struct ProbeError {
     class: String,
 }
 
-/// What is asked of each pod: `PING` proves that it serves, `INFO` and `CLUSTER NODES` say what it is.
+/// What is asked of each pod: `PING` proves that it serves, the others say what it is.
 pub fn questions(cluster_mode: bool) -> Vec<Vec<&'static str>> {
     let mut commands = vec![vec!["PING"], vec!["INFO"]];
     if cluster_mode {
         commands.push(vec!["CLUSTER", "NODES"]);
+        commands.push(vec!["CLUSTER", "INFO"]);
     }
     commands
 }
@@ -264,7 +267,11 @@ pub fn read_reply(json: &str) -> Seen {
     }
     let text = |index: usize| reply.replies.get(index).and_then(|reply| reply.text.as_deref());
     match text(1).and_then(Info::parse) {
-        Some(info) => Seen::Redis(Box::new(Redis { info, table: text(2).and_then(Table::parse) })),
+        Some(info) => Seen::Redis(Box::new(Redis {
+            info,
+            table: text(2).and_then(Table::parse),
+            cluster_ok: text(3).is_none_or(|info| info.contains("cluster_state:ok")),
+        })),
         None => Seen::Silent(Silence::Rejected),
     }
 }

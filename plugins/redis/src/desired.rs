@@ -60,7 +60,7 @@ fn metadata(blueprint: &Blueprint<'_>, name: &str) -> Value {
 mod tests {
     use super::*;
 
-    pub(super) fn spec(extra: Value) -> Spec {
+    pub(super) fn spec(extra: &Value) -> Spec {
         let mut spec = json!({"replicas": 3});
         spec.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
         serde_json::from_value(spec).unwrap()
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn builds_what_pods_need_before_pods() {
         assert_eq!(
-            kinds(&spec(json!({}))),
+            kinds(&spec(&json!({}))),
             [
                 "ConfigMap cart-redis",
                 "Service cart-headless",
@@ -97,7 +97,7 @@ mod tests {
         for extra in [json!({"replicas": 1}), json!({"podDisruptionBudget": {"mode": "Disabled"}})]
         {
             assert!(
-                !kinds(&spec(extra)).iter().any(|kind| kind.starts_with("PodDisruptionBudget"))
+                !kinds(&spec(&extra)).iter().any(|kind| kind.starts_with("PodDisruptionBudget"))
             );
         }
     }

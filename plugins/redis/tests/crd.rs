@@ -73,7 +73,10 @@ fn simplify_enums(map: &mut Map<String, Value>) {
     };
     let mut text = map.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
     for (value, description) in &constants {
-        text.push_str(&format!("\n{}: {description}", value.as_str().unwrap_or_default()));
+        text.push('\n');
+        text.push_str(value.as_str().unwrap_or_default());
+        text.push_str(": ");
+        text.push_str(description);
     }
     map.remove("oneOf");
     map.insert("type".to_owned(), json!("string"));
@@ -93,9 +96,11 @@ fn schema() -> Value {
 
 fn crd() -> Value {
     let column = |name: &str, kind: &str, path: &str, description: &str| json!({"name": name, "type": kind, "jsonPath": path, "description": description});
-    let mut master =
-        column("Master", "string", ".status.master", "The pod last observed as the master");
-    master["priority"] = json!(1);
+    // Priority 1: only in the wide output.
+    let master = json!({
+        "name": "Master", "type": "string", "jsonPath": ".status.master",
+        "description": "The pod last observed as the master", "priority": 1,
+    });
     let columns = json!([
         column(
             "Cluster",

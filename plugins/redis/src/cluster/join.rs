@@ -109,11 +109,14 @@ fn place_replicas(input: &Input<'_>, view: &View<'_>, plan: &mut Plan) {
             .shards
             .iter()
             .enumerate()
-            .filter(|(_, shard)| matches!(shard.fate, Fate::Alive(_)))
             .min_by_key(|(index, _)| (copies.get(*index).copied(), *index != wanted, *index));
         let Some((index, shard)) = home else { continue };
         if let Some(count) = copies.get_mut(index) {
             *count += 1;
+        }
+        // The place is in a shard without a master: wait for its election, rather than take a place where none is free.
+        if !matches!(shard.fate, Fate::Alive(_)) {
+            continue;
         }
         let knows = View::id(pod)
             .and_then(|id| view.members.get(id))

@@ -79,8 +79,8 @@ mod tests {
 
     #[test]
     fn data_is_kept_on_a_volume_and_only_there() {
-        assert!(redis_conf(&spec(json!({"storage": {"size": "1Gi"}}))).contains("appendonly yes"));
-        let without = redis_conf(&spec(json!({})));
+        assert!(redis_conf(&spec(&json!({"storage": {"size": "1Gi"}}))).contains("appendonly yes"));
+        let without = redis_conf(&spec(&json!({})));
         assert!(without.contains("appendonly no\n") && without.contains("save \"\"\n"));
         assert!(without.contains("rdb-del-sync-files yes\n"));
     }

@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn role_services_select_the_role_and_the_others_do_not() {
-        let spec = spec(json!({}));
+        let spec = spec(&json!({}));
         let services = all(&Blueprint { cluster: "cart", spec: &spec, replicas: 3 });
         let role = |index: usize| {
             services[index]["spec"]["selector"].get(LABEL_ROLE).and_then(Value::as_str)

@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn b36_writes_quantities_as_they_are_stored() {
-        let spec = spec(json!({
+        let spec = spec(&json!({
             "storage": {"size": "1024Mi"},
             "resources": {"requests": {"cpu": "1000m"}, "limits": {"memory": "1.5Gi", "cpu": 2}},
         }));
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn remembers_the_spec_it_was_built_from() {
         let spec =
-            spec(json!({"clusterMode": true, "replicas": 6, "config": {"maxmemory": "1gb"}}));
+            spec(&json!({"clusterMode": true, "replicas": 6, "config": {"maxmemory": "1gb"}}));
         let body = built(&spec);
         let accepted = body["metadata"]["annotations"][ANNOTATION_ACCEPTED].as_str().unwrap();
         assert_eq!(serde_json::from_str::<Spec>(accepted).unwrap(), spec);
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn b38_what_changes_a_pod_changes_the_template_and_nothing_else_does() {
-        let template = |extra: Value| built(&spec(extra))["spec"]["template"].clone();
+        let template = |extra: Value| built(&spec(&extra))["spec"]["template"].clone();
         let base = template(json!({}));
         for extra in [
             json!({"version": "7.2"}),
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn data_is_on_the_claim_or_lives_with_the_pod() {
         let volumes = |extra: Value| {
-            let body = built(&spec(extra));
+            let body = built(&spec(&extra));
             (
                 body["spec"].get("volumeClaimTemplates").is_some(),
                 body["spec"]["template"]["spec"]["volumes"].as_array().unwrap().len(),
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn the_password_is_nowhere_but_in_the_environment() {
-        let spec = spec(json!({"auth": {"passwordSecretRef": {"name": "s", "key": "k"}}}));
+        let spec = spec(&json!({"auth": {"passwordSecretRef": {"name": "s", "key": "k"}}}));
         assert!(start_script(&spec).contains("--requirepass \"$REDIS_PASSWORD\""));
         assert!(!built(&spec).to_string().contains("\"value\":"));
     }
