@@ -166,10 +166,7 @@ pub enum InvalidDecision {
 }
 
 fn field(path: impl Into<String>, problem: impl Into<String>) -> InvalidDecision {
-    InvalidDecision::Field {
-        path: path.into(),
-        problem: problem.into(),
-    }
+    InvalidDecision::Field { path: path.into(), problem: problem.into() }
 }
 
 impl RawDecision {
@@ -200,10 +197,7 @@ impl RawDecision {
         }
         Ok(Decision {
             objects,
-            status: self
-                .status
-                .map(|status| validate_status(&status))
-                .transpose()?,
+            status: self.status.map(|status| validate_status(&status)).transpose()?,
             events: self.events,
             actions: self.actions,
             requeue_after: self
@@ -215,20 +209,12 @@ impl RawDecision {
 }
 
 fn bounded(what: &'static str, count: usize, max: usize) -> Result<(), InvalidDecision> {
-    if count > max {
-        Err(InvalidDecision::TooMany { what, count, max })
-    } else {
-        Ok(())
-    }
+    if count > max { Err(InvalidDecision::TooMany { what, count, max }) } else { Ok(()) }
 }
 
 fn parse_object(path: &str, json: &str, max: usize) -> Result<Map<String, Value>, InvalidDecision> {
     if json.len() > max {
-        return Err(InvalidDecision::TooLarge {
-            what: path.to_owned(),
-            bytes: json.len(),
-            max,
-        });
+        return Err(InvalidDecision::TooLarge { what: path.to_owned(), bytes: json.len(), max });
     }
     serde_json::from_str(json).map_err(|error| field(path, format!("not a JSON object: {error}")))
 }
@@ -251,10 +237,7 @@ fn validate_object(
 ) -> Result<DesiredObject, InvalidDecision> {
     let path = format!("objects[{index}]");
     let mut body = parse_object(&path, &raw.body, limits::OBJECT_BYTES_MAX)?;
-    let kind = Kind::new(
-        string(&path, &body, "apiVersion")?,
-        string(&path, &body, "kind")?,
-    );
+    let kind = Kind::new(string(&path, &body, "apiVersion")?, string(&path, &body, "kind")?);
     match raw.ownership {
         Ownership::Owned => grants.check_owns(&kind)?,
         Ownership::Partial => grants.check_patches(&kind)?,
@@ -266,21 +249,12 @@ fn validate_object(
         ));
     }
     if let Some(null) = find_null(&body) {
-        return Err(field(
-            format!("{path}.{null}"),
-            "null claims the field; leave it out instead",
-        ));
+        return Err(field(format!("{path}.{null}"), "null claims the field; leave it out instead"));
     }
     let Some(Value::Object(metadata)) = body.get_mut("metadata") else {
-        return Err(field(
-            format!("{path}.metadata"),
-            "missing; an object needs metadata.name",
-        ));
+        return Err(field(format!("{path}.metadata"), "missing; an object needs metadata.name"));
     };
-    if let Some(forbidden) = HOST_FIELDS
-        .iter()
-        .find(|name| metadata.contains_key(**name))
-    {
+    if let Some(forbidden) = HOST_FIELDS.iter().find(|name| metadata.contains_key(**name)) {
         return Err(field(
             format!("{path}.metadata.{forbidden}"),
             "is the host's to set; leave it out",
@@ -290,10 +264,7 @@ fn validate_object(
     let namespace = match metadata.get("namespace") {
         Some(Value::String(namespace)) => namespace.clone(),
         Some(_) => {
-            return Err(field(
-                format!("{path}.metadata.namespace"),
-                "must be a string",
-            ));
+            return Err(field(format!("{path}.metadata.namespace"), "must be a string"));
         }
         None => parent.namespace.to_string(),
     };
@@ -308,10 +279,7 @@ fn validate_object(
         metadata.insert("namespace".to_owned(), Value::String(namespace.clone()));
     }
     Ok(DesiredObject {
-        id: ObjectId {
-            kind,
-            key: ObjectKey::new(namespace, name),
-        },
+        id: ObjectId { kind, key: ObjectKey::new(namespace, name) },
         ownership: raw.ownership,
         on_immutable: raw.on_immutable,
         body,
@@ -321,10 +289,7 @@ fn validate_object(
 fn string(path: &str, map: &Map<String, Value>, key: &str) -> Result<String, InvalidDecision> {
     match map.get(key) {
         Some(Value::String(text)) if !text.is_empty() => Ok(text.clone()),
-        Some(_) => Err(field(
-            format!("{path}.{key}"),
-            "must be a string that is not empty",
-        )),
+        Some(_) => Err(field(format!("{path}.{key}"), "must be a string that is not empty")),
         None => Err(field(format!("{path}.{key}"), "is missing")),
     }
 }
@@ -341,17 +306,13 @@ fn find_null(map: &Map<String, Value>) -> Option<String> {
             Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
         }
     }
-    map.iter()
-        .find_map(|(key, value)| inner(value).map(|path| format!("{key}{path}")))
+    map.iter().find_map(|(key, value)| inner(value).map(|path| format!("{key}{path}")))
 }
 
 fn validate_status(json: &str) -> Result<Map<String, Value>, InvalidDecision> {
     let status = parse_object("status", json, limits::STATUS_BYTES_MAX)?;
     if status.contains_key("observedGeneration") {
-        return Err(field(
-            "status.observedGeneration",
-            "is the host's to set; leave it out",
-        ));
+        return Err(field("status.observedGeneration", "is the host's to set; leave it out"));
     }
     let conditions = match status.get("conditions") {
         None => return Ok(status),
@@ -373,10 +334,7 @@ fn validate_status(json: &str) -> Result<Map<String, Value>, InvalidDecision> {
         }
         let status = string(&path, condition, "status")?;
         if !["True", "False", "Unknown"].contains(&status.as_str()) {
-            return Err(field(
-                format!("{path}.status"),
-                "must be True, False or Unknown",
-            ));
+            return Err(field(format!("{path}.status"), "must be True, False or Unknown"));
         }
         let reason = string(&path, condition, "reason")?;
         if !text::is_reason(&reason) {
@@ -386,10 +344,7 @@ fn validate_status(json: &str) -> Result<Map<String, Value>, InvalidDecision> {
             ));
         }
         if !seen.insert(kind.clone()) {
-            return Err(field(
-                format!("{path}.type"),
-                format!("{kind} is returned twice"),
-            ));
+            return Err(field(format!("{path}.type"), format!("{kind} is returned twice")));
         }
     }
     Ok(status)
@@ -418,16 +373,8 @@ fn validate_event(index: usize, event: &Event) -> Result<(), InvalidDecision> {
 }
 
 fn validate_action(index: usize, action: &Action, grants: &Grants) -> Result<(), InvalidDecision> {
-    parse_object(
-        &format!("actions[{index}].request"),
-        &action.request,
-        limits::OBJECT_BYTES_MAX,
-    )?;
-    if action.provider == "kubernetes" {
-        Ok(())
-    } else {
-        grants.check_provider(&action.provider)
-    }
+    parse_object(&format!("actions[{index}].request"), &action.request, limits::OBJECT_BYTES_MAX)?;
+    if action.provider == "kubernetes" { Ok(()) } else { grants.check_provider(&action.provider) }
 }
 
 #[cfg(test)]
@@ -451,9 +398,7 @@ mod tests {
     }
 
     fn refused(raw: RawDecision) -> String {
-        raw.validate(&parent(), &grants_for_tests())
-            .unwrap_err()
-            .to_string()
+        raw.validate(&parent(), &grants_for_tests()).unwrap_err().to_string()
     }
 
     #[test]
@@ -466,17 +411,12 @@ mod tests {
 
     #[test]
     fn names_the_field_that_is_wrong() {
-        let missing = refused(owned(
-            r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{}}"#,
-        ));
+        let missing = refused(owned(r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{}}"#));
         assert_eq!(missing, "objects[0].metadata.name: is missing");
         let null = refused(owned(
             r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":[1,null]}}"#,
         ));
-        assert!(
-            null.starts_with("objects[0].data.k[1]: null claims"),
-            "{null}"
-        );
+        assert!(null.starts_with("objects[0].data.k[1]: null claims"), "{null}");
         let foreign = refused(owned(
             r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"other"}}"#,
         ));
@@ -500,13 +440,9 @@ mod tests {
 
     #[test]
     fn refuses_kinds_that_are_not_granted() {
-        let message = refused(owned(
-            r#"{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}"#,
-        ));
-        assert!(
-            message.contains("v1/Secret") && message.contains("grants.owns"),
-            "{message}"
-        );
+        let message =
+            refused(owned(r#"{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}"#));
+        assert!(message.contains("v1/Secret") && message.contains("grants.owns"), "{message}");
     }
 
     #[test]
@@ -518,10 +454,7 @@ mod tests {
 
     #[test]
     fn raises_a_requeue_to_the_floor() {
-        let raw = RawDecision {
-            requeue_after_ms: Some(0),
-            ..RawDecision::default()
-        };
+        let raw = RawDecision { requeue_after_ms: Some(0), ..RawDecision::default() };
         let decision = raw.validate(&parent(), &grants_for_tests()).unwrap();
         assert_eq!(decision.requeue_after, Some(limits::REQUEUE_FLOOR));
     }
@@ -536,16 +469,12 @@ mod tests {
             refused(with(r#"{"type":"Ready","status":"Yes","reason":"A"}"#)).contains("status")
         );
         assert!(
-            refused(with(
-                r#"{"type":"Ready","status":"True","reason":"not so"}"#
-            ))
-            .contains("CamelCase")
+            refused(with(r#"{"type":"Ready","status":"True","reason":"not so"}"#))
+                .contains("CamelCase")
         );
         assert!(
-            refused(with(
-                r#"{"type":"Reconciled","status":"True","reason":"A"}"#
-            ))
-            .contains("host's own")
+            refused(with(r#"{"type":"Reconciled","status":"True","reason":"A"}"#))
+                .contains("host's own")
         );
     }
 }

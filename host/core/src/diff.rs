@@ -72,20 +72,14 @@ fn compare_lists(
     if field == "finalizers" {
         // A set: others may add to it.
         for item in desired.iter().filter(|item| !live.contains(item)) {
-            found.push(Difference {
-                path: path.to_owned(),
-                desired: item.clone(),
-                live: None,
-            });
+            found.push(Difference { path: path.to_owned(), desired: item.clone(), live: None });
         }
         return;
     }
     if let Some(keys) = merge_keys(field) {
         for item in desired {
             let name = element_name(keys, item);
-            let twin = live
-                .iter()
-                .find(|candidate| element_name(keys, candidate) == name);
+            let twin = live.iter().find(|candidate| element_name(keys, candidate) == name);
             compare(&format!("{path}[{name}]"), field, item, twin, found);
         }
         return;
@@ -139,10 +133,7 @@ fn element_name(keys: &[&str], item: &Value) -> String {
 const QUANTITY: &str = "\u{0}quantity";
 
 fn is_quantity_map(field: &str) -> bool {
-    matches!(
-        field,
-        "limits" | "requests" | "hard" | "capacity" | "overhead"
-    )
+    matches!(field, "limits" | "requests" | "hard" | "capacity" | "overhead")
 }
 
 fn same_scalar(field: &str, desired: &Value, live: &Value) -> bool {
@@ -191,9 +182,7 @@ fn quantity_of(value: &Value) -> Option<i128> {
             (10, exponent.checked_add(3)?)
         }
     };
-    let scale = base
-        .checked_pow(exponent)?
-        .checked_mul(if base == 2 { 1_000 } else { 1 })?;
+    let scale = base.checked_pow(exponent)?.checked_mul(if base == 2 { 1_000 } else { 1 })?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let divisor = 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
     let mantissa: i128 = format!("{whole}{fraction}").parse().ok()?;
@@ -210,10 +199,7 @@ mod tests {
         let (Value::Object(desired), Value::Object(live)) = (desired, live) else {
             panic!("objects")
         };
-        differences(desired, live)
-            .into_iter()
-            .map(|difference| difference.path)
-            .collect()
+        differences(desired, live).into_iter().map(|difference| difference.path).collect()
     }
 
     #[test]
@@ -243,10 +229,7 @@ mod tests {
         let b = json!({"resources": {"limits": {"x": "1G"}}});
         assert_eq!(paths(&a, &b), [".resources.limits.x"]);
         assert_eq!(
-            paths(
-                &json!({"data": {"x": "1000m"}}),
-                &json!({"data": {"x": "1"}})
-            ),
+            paths(&json!({"data": {"x": "1000m"}}), &json!({"data": {"x": "1"}})),
             [".data.x"]
         );
     }
@@ -260,18 +243,9 @@ mod tests {
 
     #[test]
     fn plain_lists_are_whole() {
-        assert_eq!(
-            paths(&json!({"args": ["a"]}), &json!({"args": ["a", "b"]})),
-            [".args"]
-        );
-        assert_eq!(
-            paths(&json!({"args": ["a"]}), &json!({"args": ["b"]})),
-            [".args[0]"]
-        );
-        assert_eq!(
-            paths(&json!({"args": []}), &json!({})),
-            Vec::<String>::new()
-        );
+        assert_eq!(paths(&json!({"args": ["a"]}), &json!({"args": ["a", "b"]})), [".args"]);
+        assert_eq!(paths(&json!({"args": ["a"]}), &json!({"args": ["b"]})), [".args[0]"]);
+        assert_eq!(paths(&json!({"args": []}), &json!({})), Vec::<String>::new());
     }
 
     #[test]

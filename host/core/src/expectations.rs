@@ -38,8 +38,7 @@ impl Expectations {
         if writes.is_empty() {
             self.pending.remove(&parent);
         } else {
-            self.pending
-                .insert(parent, (now + READ_YOUR_WRITES_DEADLINE, writes));
+            self.pending.insert(parent, (now + READ_YOUR_WRITES_DEADLINE, writes));
         }
     }
 
@@ -96,24 +95,15 @@ mod tests {
     use std::time::Duration;
 
     fn id() -> ObjectId {
-        ObjectId {
-            kind: Kind::new("v1", "ConfigMap"),
-            key: ObjectKey::new("n", "a"),
-        }
+        ObjectId { kind: Kind::new("v1", "ConfigMap"), key: ObjectKey::new("n", "a") }
     }
 
     fn parent() -> ParentKey {
-        ParentKey {
-            lane: 0,
-            key: ObjectKey::new("n", "p"),
-        }
+        ParentKey { lane: 0, key: ObjectKey::new("n", "p") }
     }
 
     fn seen(uid: &str, resource_version: u64) -> Seen {
-        Seen {
-            uid: uid.into(),
-            resource_version,
-        }
+        Seen { uid: uid.into(), resource_version }
     }
 
     #[test]
@@ -132,11 +122,7 @@ mod tests {
     #[test]
     fn waits_until_a_deleted_object_is_gone_or_replaced() {
         let mut expectations = Expectations::default();
-        expectations.expect(
-            parent(),
-            vec![(id(), Expected::Gone("u1".into()))],
-            Duration::ZERO,
-        );
+        expectations.expect(parent(), vec![(id(), Expected::Gone("u1".into()))], Duration::ZERO);
         assert!(!expectations.satisfied(&parent(), Duration::ZERO, |_| Some(seen("u1", 9))));
         assert!(expectations.satisfied(&parent(), Duration::ZERO, |_| Some(seen("u2", 1))));
     }

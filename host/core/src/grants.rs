@@ -50,10 +50,7 @@ pub struct CallLimits {
 
 impl Default for CallLimits {
     fn default() -> Self {
-        Self {
-            call_deadline_ms: 1_000,
-            memory_mib: 64,
-        }
+        Self { call_deadline_ms: 1_000, memory_mib: 64 }
     }
 }
 
@@ -99,11 +96,7 @@ impl Grants {
         };
         need("owns", &asked.owns, &[&granted.owns]);
         need("patches", &asked.patches, &[&granted.patches]);
-        need(
-            "reads",
-            &asked.reads,
-            &[&granted.reads, &granted.patches, &granted.owns],
-        );
+        need("reads", &asked.reads, &[&granted.reads, &granted.patches, &granted.owns]);
         for provider in &asked.providers {
             if !granted.providers.contains_key(provider) {
                 missing.push(format!("grants.providers: {provider}"));
@@ -122,17 +115,10 @@ impl Grants {
     }
 
     fn from_parts(asked: &Descriptor, providers: &BTreeMap<String, Vec<String>>) -> Self {
-        let reads = asked
-            .reads
-            .iter()
-            .chain(&asked.patches)
-            .chain(&asked.owns)
-            .chain([&asked.parent]);
+        let reads =
+            asked.reads.iter().chain(&asked.patches).chain(&asked.owns).chain([&asked.parent]);
         let groups = |provider: &String| {
-            (
-                provider.clone(),
-                providers.get(provider).cloned().unwrap_or_default(),
-            )
+            (provider.clone(), providers.get(provider).cloned().unwrap_or_default())
         };
         Self {
             owns: asked.owns.iter().cloned().collect(),
@@ -220,17 +206,11 @@ fn check_descriptor(asked: &Descriptor) -> Result<(), RefusedDescriptor> {
         );
         return invalid("name", problem);
     }
-    let lists = [
-        ("owns", &asked.owns),
-        ("reads", &asked.reads),
-        ("patches", &asked.patches),
-    ];
+    let lists = [("owns", &asked.owns), ("reads", &asked.reads), ("patches", &asked.patches)];
     let parent = std::iter::once(("parent", &asked.parent));
-    for (field, kind) in parent.chain(
-        lists
-            .iter()
-            .flat_map(|(f, kinds)| kinds.iter().map(move |kind| (*f, kind))),
-    ) {
+    for (field, kind) in
+        parent.chain(lists.iter().flat_map(|(f, kinds)| kinds.iter().map(move |kind| (*f, kind))))
+    {
         if kind.version().is_empty() || kind.kind.is_empty() {
             return invalid(
                 field,
@@ -238,9 +218,8 @@ fn check_descriptor(asked: &Descriptor) -> Result<(), RefusedDescriptor> {
             );
         }
     }
-    let mut kinds = lists
-        .iter()
-        .flat_map(|(field, kinds)| kinds.iter().map(move |kind| (*field, kind)));
+    let mut kinds =
+        lists.iter().flat_map(|(field, kinds)| kinds.iter().map(move |kind| (*field, kind)));
     if let Some((field, _)) = kinds.find(|(_, kind)| **kind == Kind::new("v1", "Secret")) {
         let problem =
             "lists v1/Secret, which no plugin may see; name the Secret's key in a provider request";
@@ -249,10 +228,7 @@ fn check_descriptor(asked: &Descriptor) -> Result<(), RefusedDescriptor> {
     if asked.owns.contains(&asked.parent) {
         return invalid(
             "owns",
-            format!(
-                "lists the parent kind {}, which a plugin cannot own",
-                asked.parent
-            ),
+            format!("lists the parent kind {}, which a plugin cannot own", asked.parent),
         );
     }
     Ok(())
@@ -267,10 +243,7 @@ pub(crate) mod tests {
             name: "demo".into(),
             version: "1.0.0".into(),
             parent: Kind::new("example.com/v1", "Demo"),
-            owns: vec![
-                Kind::new("v1", "ConfigMap"),
-                Kind::new("apps/v1", "StatefulSet"),
-            ],
+            owns: vec![Kind::new("v1", "ConfigMap"), Kind::new("apps/v1", "StatefulSet")],
             reads: vec![],
             patches: vec![Kind::new("v1", "Pod")],
             providers: vec!["redis".into()],
@@ -285,14 +258,11 @@ pub(crate) mod tests {
 
     #[test]
     fn lists_everything_that_is_missing_at_once() {
-        let error = Grants::intersect(&descriptor(), &GrantSpec::default())
-            .unwrap_err()
-            .to_string();
-        for power in [
-            "grants.owns: v1/ConfigMap",
-            "grants.patches: v1/Pod",
-            "grants.providers: redis",
-        ] {
+        let error =
+            Grants::intersect(&descriptor(), &GrantSpec::default()).unwrap_err().to_string();
+        for power in
+            ["grants.owns: v1/ConfigMap", "grants.patches: v1/Pod", "grants.providers: redis"]
+        {
             assert!(error.contains(power), "{error}");
         }
     }

@@ -50,16 +50,9 @@ impl GuardedPlan {
 
 /// Lets a plan through, step by step: what breaks a rule becomes a refusal, and a mass deletion is held.
 pub fn guard(context: &GuardContext<'_>, plan: Plan) -> GuardedPlan {
-    let mut steps: Vec<Step> = plan
-        .steps
-        .into_iter()
-        .map(|step| checked(context, step))
-        .collect();
+    let mut steps: Vec<Step> = plan.steps.into_iter().map(|step| checked(context, step)).collect();
     let mut held = Vec::new();
-    let prunes = steps
-        .iter()
-        .filter(|step| matches!(step, Step::Prune { .. }))
-        .count();
+    let prunes = steps.iter().filter(|step| matches!(step, Step::Prune { .. })).count();
     if is_mass_deletion(context, prunes) {
         steps.retain(|step| match step {
             Step::Prune { id, .. } => {
@@ -82,32 +75,22 @@ fn is_mass_deletion(context: &GuardContext<'_>, prunes: usize) -> bool {
 fn checked(context: &GuardContext<'_>, step: Step) -> Step {
     let refusal = match &step {
         Step::Apply(apply) => refuse_apply(context, apply),
-        Step::Prune { id, .. } => context
-            .grants
-            .check_owns(&id.kind)
-            .err()
-            .map(|error| not_granted(&error)),
-        Step::Release { id, .. } => context
-            .grants
-            .check_patches(&id.kind)
-            .err()
-            .map(|error| not_granted(&error)),
+        Step::Prune { id, .. } => {
+            context.grants.check_owns(&id.kind).err().map(|error| not_granted(&error))
+        }
+        Step::Release { id, .. } => {
+            context.grants.check_patches(&id.kind).err().map(|error| not_granted(&error))
+        }
         Step::Keep(_) | Step::Refuse { .. } => None,
     };
     match refusal {
-        Some(problem) => Step::Refuse {
-            id: step.id().clone(),
-            problem,
-        },
+        Some(problem) => Step::Refuse { id: step.id().clone(), problem },
         None => step,
     }
 }
 
 fn not_granted(error: &dyn std::error::Error) -> Problem {
-    Problem {
-        reason: "NotGranted".to_owned(),
-        message: error.to_string(),
-    }
+    Problem { reason: "NotGranted".to_owned(), message: error.to_string() }
 }
 
 fn refuse_apply(context: &GuardContext<'_>, apply: &Apply) -> Option<Problem> {
@@ -131,10 +114,7 @@ fn refuse_apply(context: &GuardContext<'_>, apply: &Apply) -> Option<Problem> {
     if context.parent_deleting && apply.live.is_none() {
         return Some(Problem {
             reason: "ParentDeleting".to_owned(),
-            message: format!(
-                "{} is not created while its parent is being deleted",
-                apply.id
-            ),
+            message: format!("{} is not created while its parent is being deleted", apply.id),
         });
     }
     None
@@ -159,17 +139,11 @@ mod tests {
     }
 
     fn id(kind: &str, name: &str) -> ObjectId {
-        ObjectId {
-            kind: Kind::new("v1", kind),
-            key: ObjectKey::new("n", name),
-        }
+        ObjectId { kind: Kind::new("v1", kind), key: ObjectKey::new("n", name) }
     }
 
     fn prune(name: &str) -> Step {
-        Step::Prune {
-            id: id("ConfigMap", name),
-            uid: name.into(),
-        }
+        Step::Prune { id: id("ConfigMap", name), uid: name.into() }
     }
 
     fn create(kind: &str) -> Step {
@@ -193,73 +167,42 @@ mod tests {
     #[test]
     fn holds_a_mass_deletion_until_the_user_allows_this_generation() {
         let grants = grants_for_tests();
-        let plan = Plan {
-            steps: ["a", "b", "c", "d"].map(prune).to_vec(),
-        };
+        let plan = Plan { steps: ["a", "b", "c", "d"].map(prune).to_vec() };
         let held = guard(&context(&grants), plan.clone());
         assert_eq!((held.steps().len(), held.held().len()), (0, 4));
-        let old = GuardContext {
-            allow_deletions: Some("3"),
-            ..context(&grants)
-        };
+        let old = GuardContext { allow_deletions: Some("3"), ..context(&grants) };
         assert_eq!(guard(&old, plan.clone()).held().len(), 4);
-        let allowed = GuardContext {
-            allow_deletions: Some("4"),
-            ..context(&grants)
-        };
+        let allowed = GuardContext { allow_deletions: Some("4"), ..context(&grants) };
         assert_eq!(guard(&allowed, plan).steps().len(), 4);
     }
 
     #[test]
     fn lets_a_few_deletions_through() {
         let grants = grants_for_tests();
-        let plan = Plan {
-            steps: ["a", "b"].map(prune).to_vec(),
-        };
+        let plan = Plan { steps: ["a", "b"].map(prune).to_vec() };
         assert_eq!(guard(&context(&grants), plan).held().len(), 0);
     }
 
     #[test]
     fn creates_nothing_under_a_parent_that_is_being_deleted() {
         let grants = grants_for_tests();
-        let deleting = GuardContext {
-            parent_deleting: true,
-            ..context(&grants)
-        };
-        let guarded = guard(
-            &deleting,
-            Plan {
-                steps: vec![create("ConfigMap")],
-            },
-        );
+        let deleting = GuardContext { parent_deleting: true, ..context(&grants) };
+        let guarded = guard(&deleting, Plan { steps: vec![create("ConfigMap")] });
         assert_eq!(reason(&guarded), "ParentDeleting");
     }
 
     #[test]
     fn refuses_kinds_that_are_not_granted() {
         let grants = grants_for_tests();
-        let guarded = guard(
-            &context(&grants),
-            Plan {
-                steps: vec![create("Secret")],
-            },
-        );
+        let guarded = guard(&context(&grants), Plan { steps: vec![create("Secret")] });
         assert_eq!(reason(&guarded), "NotGranted");
     }
 
     #[test]
     fn refuses_another_namespace() {
         let grants = grants_for_tests();
-        let elsewhere = GuardContext {
-            parent_namespace: "other",
-            ..context(&grants)
-        };
-        let guarded = guard(
-            &elsewhere,
-            Plan {
-                steps: vec![create("ConfigMap")],
-            },
-        );
+        let elsewhere = GuardContext { parent_namespace: "other", ..context(&grants) };
+        let guarded = guard(&elsewhere, Plan { steps: vec![create("ConfigMap")] });
         assert_eq!(reason(&guarded), "OtherNamespace");
     }
 }

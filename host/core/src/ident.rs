@@ -19,24 +19,17 @@ pub struct Kind {
 impl Kind {
     /// A kind from its two parts.
     pub fn new(api_version: impl Into<String>, kind: impl Into<String>) -> Self {
-        Self {
-            api_version: api_version.into(),
-            kind: kind.into(),
-        }
+        Self { api_version: api_version.into(), kind: kind.into() }
     }
 
     /// The API group; empty for the core group.
     pub fn group(&self) -> &str {
-        self.api_version
-            .split_once('/')
-            .map_or("", |(group, _)| group)
+        self.api_version.split_once('/').map_or("", |(group, _)| group)
     }
 
     /// The version within the group.
     pub fn version(&self) -> &str {
-        self.api_version
-            .split_once('/')
-            .map_or(&self.api_version, |(_, version)| version)
+        self.api_version.split_once('/').map_or(&self.api_version, |(_, version)| version)
     }
 }
 
@@ -58,10 +51,7 @@ pub struct ObjectKey {
 impl ObjectKey {
     /// A key from its two parts.
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
-        Self {
-            namespace: namespace.into(),
-            name: name.into(),
-        }
+        Self { namespace: namespace.into(), name: name.into() }
     }
 }
 
@@ -125,14 +115,12 @@ impl fmt::Debug for Digest {
 
 /// Lower-case hexadecimal, two characters a byte.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            for nibble in [byte >> 4, byte & 15] {
-                text.extend(char::from_digit(nibble.into(), 16));
-            }
-            text
-        })
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        for nibble in [byte >> 4, byte & 15] {
+            text.extend(char::from_digit(nibble.into(), 16));
+        }
+        text
+    })
 }
 
 /// A plugin at one digest: `redis@sha256:0123456789ab`. Every fault of a plugin carries it.
@@ -165,11 +153,7 @@ mod tests {
     #[test]
     fn digest_prints_the_known_value_of_the_empty_input() {
         let digest = Digest::of(b"");
-        assert!(
-            digest
-                .to_string()
-                .starts_with("sha256:e3b0c44298fc1c149afb")
-        );
+        assert!(digest.to_string().starts_with("sha256:e3b0c44298fc1c149afb"));
         assert_eq!(digest.short(), "e3b0c44298fc");
     }
 }

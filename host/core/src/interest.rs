@@ -23,13 +23,8 @@ pub struct Interest {
 
 impl Interest {
     fn matches(&self, object: &StoredObject) -> bool {
-        self.namespace
-            .as_deref()
-            .is_none_or(|namespace| *namespace == *object.key.namespace)
-            && self
-                .name
-                .as_deref()
-                .is_none_or(|name| *name == *object.key.name)
+        self.namespace.as_deref().is_none_or(|namespace| *namespace == *object.key.namespace)
+            && self.name.as_deref().is_none_or(|name| *name == *object.key.name)
             && self.selector.matches(&object.labels)
     }
 
@@ -150,10 +145,7 @@ mod tests {
     }
 
     fn parent(name: &str) -> ParentKey {
-        ParentKey {
-            lane: 0,
-            key: ObjectKey::new("n", name),
-        }
+        ParentKey { lane: 0, key: ObjectKey::new("n", name) }
     }
 
     fn woken(
@@ -162,36 +154,20 @@ mod tests {
         new: Option<&StoredObject>,
     ) -> Vec<String> {
         let woken = interests.woken_by(&Kind::new("v1", "Pod"), old, new);
-        woken
-            .into_iter()
-            .map(|parent| parent.key.name.to_string())
-            .collect()
+        woken.into_iter().map(|parent| parent.key.name.to_string()).collect()
     }
 
     #[test]
     fn wakes_who_has_read_by_label_by_name_and_by_kind() {
         let mut interests = Interests::default();
-        interests.set(
-            &parent("label"),
-            BTreeSet::from([interest(None, "app=redis,!canary")]),
-        );
+        interests.set(&parent("label"), BTreeSet::from([interest(None, "app=redis,!canary")]));
         interests.set(&parent("name"), BTreeSet::from([interest(Some("a"), "")]));
         interests.set(&parent("kind"), BTreeSet::from([interest(None, "")]));
-        interests.set(
-            &parent("other"),
-            BTreeSet::from([interest(None, "app=other")]),
-        );
+        interests.set(&parent("other"), BTreeSet::from([interest(None, "app=other")]));
         let pod_a = pod("a", r#""app":"redis""#);
+        assert_eq!(woken(&interests, None, Some(&pod_a)), ["kind", "label", "name"]);
         assert_eq!(
-            woken(&interests, None, Some(&pod_a)),
-            ["kind", "label", "name"]
-        );
-        assert_eq!(
-            woken(
-                &interests,
-                None,
-                Some(&pod("b", r#""app":"redis","canary":"1""#))
-            ),
+            woken(&interests, None, Some(&pod("b", r#""app":"redis","canary":"1""#))),
             ["kind"]
         );
     }
@@ -199,10 +175,7 @@ mod tests {
     #[test]
     fn wakes_when_an_object_stops_matching() {
         let mut interests = Interests::default();
-        interests.set(
-            &parent("label"),
-            BTreeSet::from([interest(None, "app=redis")]),
-        );
+        interests.set(&parent("label"), BTreeSet::from([interest(None, "app=redis")]));
         let (old, new) = (pod("a", r#""app":"redis""#), pod("a", ""));
         assert_eq!(woken(&interests, Some(&old), Some(&new)), ["label"]);
         assert_eq!(woken(&interests, Some(&old), None), ["label"]);

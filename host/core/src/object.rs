@@ -76,10 +76,7 @@ pub struct MalformedObject {
 impl StoredObject {
     /// Takes one object from the text the API server sent. List items have no `apiVersion` and `kind`: those come from `kind`.
     pub fn parse(kind: &Kind, raw: &str) -> Result<Self, MalformedObject> {
-        let malformed = |source| MalformedObject {
-            kind: kind.to_string(),
-            source,
-        };
+        let malformed = |source| MalformedObject { kind: kind.to_string(), source };
         let fields: Fields<'_> = serde_json::from_str(raw).map_err(malformed)?;
         let mut metadata_text = String::from("{");
         let mut meta = Meta::default();
@@ -101,10 +98,7 @@ impl StoredObject {
         }
         json.push('}');
         Ok(Self {
-            key: ObjectKey::new(
-                meta.namespace.unwrap_or_default(),
-                meta.name.unwrap_or_default(),
-            ),
+            key: ObjectKey::new(meta.namespace.unwrap_or_default(), meta.name.unwrap_or_default()),
             uid: meta.uid.unwrap_or_default(),
             resource_version: meta.resource_version.parse().unwrap_or(0),
             generation: meta.generation,
@@ -163,10 +157,7 @@ struct Meta {
 impl Meta {
     /// Reads what the engine needs and writes the rest through to `text`.
     fn read(fields: &Fields<'_>, text: &mut String) -> Result<Self, serde_json::Error> {
-        let mut meta = Self {
-            hash: FNV_OFFSET,
-            ..Self::default()
-        };
+        let mut meta = Self { hash: FNV_OFFSET, ..Self::default() };
         for (name, value) in &fields.0 {
             let raw = value.get();
             match *name {
@@ -201,18 +192,13 @@ fn applied(raw: &str) -> Result<Option<Applied>, serde_json::Error> {
     Ok(annotations
         .get(text::ANNOTATION_APPLIED)
         .and_then(|mark| mark.split_once('/'))
-        .map(|(parent_uid, hash)| Applied {
-            parent_uid: parent_uid.into(),
-            hash: hash.into(),
-        }))
+        .map(|(parent_uid, hash)| Applied { parent_uid: parent_uid.into(), hash: hash.into() }))
 }
 
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 
 fn fnv(start: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(start, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    bytes.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// A JSON object's fields in order, values untouched.
@@ -254,9 +240,7 @@ mod tests {
     fn cuts_managed_fields_and_adds_the_kind() {
         let object = StoredObject::parse(&Kind::new("v1", "Pod"), POD).unwrap();
         assert!(
-            object
-                .json
-                .starts_with(r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a""#)
+            object.json.starts_with(r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a""#)
         );
         assert!(!object.json.contains("managedFields"));
         assert!(object.json.ends_with(r#""spec":{"z":1,"a":"\u00e4"}}"#));
@@ -267,22 +251,10 @@ mod tests {
     fn reads_what_the_engine_needs() {
         let object = StoredObject::parse(&Kind::new("v1", "Pod"), POD).unwrap();
         assert_eq!(object.key.to_string(), "n/a");
-        assert_eq!(
-            (&*object.uid, object.resource_version, object.generation),
-            ("u1", 42, 3)
-        );
+        assert_eq!((&*object.uid, object.resource_version, object.generation), ("u1", 42, 3));
         assert_eq!(object.controller().map(|owner| &*owner.uid), Some("p1"));
-        assert_eq!(
-            object.applied,
-            Some(Applied {
-                parent_uid: "p1".into(),
-                hash: "abc".into()
-            })
-        );
-        assert_eq!(
-            object.labels.get("app").map(|value| &**value),
-            Some("redis")
-        );
+        assert_eq!(object.applied, Some(Applied { parent_uid: "p1".into(), hash: "abc".into() }));
+        assert_eq!(object.labels.get("app").map(|value| &**value), Some("redis"));
     }
 
     #[test]

@@ -1,4 +1,5 @@
 //! Desired × live → an ordered plan that leaves nothing to choose. Stage *plan*.
+//! What is applied carries a mark, and what carries the right mark is compared before it is written (ADR 0002).
 //!
 //! **Invariant:** equal things are not written. **Invariant:** only what this parent owns and this plugin has
 //! applied is ever pruned.
@@ -145,9 +146,7 @@ impl Memory {
         let Some(known) = self.known.get(id).filter(|known| known.hash == hash) else {
             return differences.is_empty();
         };
-        differences
-            .iter()
-            .all(|difference| known.tolerated.contains(difference))
+        differences.iter().all(|difference| known.tolerated.contains(difference))
     }
 
     /// The kept objects' versions are known to be as desired from now on.
@@ -155,11 +154,7 @@ impl Memory {
         if let Some(known) = self.known.get_mut(id).filter(|known| known.hash == hash) {
             known.resource_version = resource_version;
         } else {
-            let known = Known {
-                hash: hash.to_owned(),
-                resource_version,
-                tolerated: Vec::new(),
-            };
+            let known = Known { hash: hash.to_owned(), resource_version, tolerated: Vec::new() };
             self.known.insert(id.clone(), known);
         }
     }
@@ -188,10 +183,7 @@ pub fn plan(
         mark.is_some_and(|mark| mark.parent_uid == context.parent.object.uid)
     };
     let named = |observed: &Observed| {
-        let id = ObjectId {
-            kind: Kind::clone(&observed.kind),
-            key: observed.object.key.clone(),
-        };
+        let id = ObjectId { kind: Kind::clone(&observed.kind), key: observed.object.key.clone() };
         (id, observed.object.uid.clone())
     };
     for observed in context.marked.iter().filter(ours) {
@@ -213,9 +205,7 @@ pub fn plan(
 }
 
 fn is_controlled_by(object: &StoredObject, parent: &Observed) -> bool {
-    object
-        .controller()
-        .is_some_and(|owner| owner.uid == parent.object.uid)
+    object.controller().is_some_and(|owner| owner.uid == parent.object.uid)
 }
 
 fn step(
@@ -225,10 +215,7 @@ fn step(
     memory: &mut Memory,
 ) -> Step {
     if let Some(problem) = obstacle(context, &object, live) {
-        return Step::Refuse {
-            id: object.id,
-            problem,
-        };
+        return Step::Refuse { id: object.id, problem };
     }
     let hash = hash(&object.body);
     let body = complete(context, &object, live, &hash);
@@ -252,10 +239,8 @@ fn step(
     Step::Apply(Apply {
         id: object.id,
         body,
-        live: live.map(|live| Live {
-            uid: live.uid.clone(),
-            resource_version: live.resource_version,
-        }),
+        live: live
+            .map(|live| Live { uid: live.uid.clone(), resource_version: live.resource_version }),
         on_immutable: object.on_immutable,
         ownership: object.ownership,
         hash,
@@ -268,12 +253,8 @@ fn obstacle(
     object: &DesiredObject,
     live: Option<&StoredObject>,
 ) -> Option<Problem> {
-    let problem = |reason: &str, message: String| {
-        Some(Problem {
-            reason: reason.to_owned(),
-            message,
-        })
-    };
+    let problem =
+        |reason: &str, message: String| Some(Problem { reason: reason.to_owned(), message });
     match (object.ownership, live) {
         (Ownership::Partial, None) => problem(
             "NotFound",
@@ -281,10 +262,7 @@ fn obstacle(
         ),
         (_, Some(live)) if live.deleting => problem(
             "Terminating",
-            format!(
-                "{} is being deleted; it is applied again once it is gone",
-                object.id
-            ),
+            format!("{} is being deleted; it is applied again once it is gone", object.id),
         ),
         (Ownership::Owned, Some(live)) => match live.controller() {
             Some(owner) if owner.uid != context.parent.object.uid => problem(
@@ -322,19 +300,9 @@ fn complete(
     insert(metadata, "annotations", text::ANNOTATION_APPLIED, mark);
     match object.ownership {
         Ownership::Owned => {
-            insert(
-                metadata,
-                "labels",
-                text::LABEL_PLUGIN,
-                context.plugin.to_owned(),
-            );
+            insert(metadata, "labels", text::LABEL_PLUGIN, context.plugin.to_owned());
             if !has(metadata, "labels", text::LABEL_MANAGED_BY) {
-                insert(
-                    metadata,
-                    "labels",
-                    text::LABEL_MANAGED_BY,
-                    text::MANAGED_BY.to_owned(),
-                );
+                insert(metadata, "labels", text::LABEL_MANAGED_BY, text::MANAGED_BY.to_owned());
             }
             let parent = context.parent;
             let owner = json!([{
@@ -357,18 +325,14 @@ fn complete(
 }
 
 fn insert(metadata: &mut Map<String, Value>, field: &str, key: &str, value: String) {
-    let map = metadata
-        .entry(field)
-        .or_insert_with(|| Value::Object(Map::new()));
+    let map = metadata.entry(field).or_insert_with(|| Value::Object(Map::new()));
     if let Value::Object(map) = map {
         map.insert(key.to_owned(), Value::String(value));
     }
 }
 
 fn has(metadata: &Map<String, Value>, field: &str, key: &str) -> bool {
-    metadata
-        .get(field)
-        .is_some_and(|map| map.get(key).is_some())
+    metadata.get(field).is_some_and(|map| map.get(key).is_some())
 }
 
 /// Hash of a desired object: over sorted keys, so that only meaning counts. 16 hexadecimal characters:

@@ -5,18 +5,12 @@ use crate::ident::ObjectKey;
 
 fn observed(kind: Kind, raw: &Value) -> Observed {
     let object = StoredObject::parse(&kind, &raw.to_string()).unwrap();
-    Observed {
-        kind: Arc::new(kind),
-        object: Arc::new(object),
-    }
+    Observed { kind: Arc::new(kind), object: Arc::new(object) }
 }
 
 fn parent() -> Observed {
     let metadata = json!({"namespace": "n", "name": "p", "uid": "p1", "generation": 1});
-    observed(
-        Kind::new("example.com/v1", "Demo"),
-        &json!({ "metadata": metadata }),
-    )
+    observed(Kind::new("example.com/v1", "Demo"), &json!({ "metadata": metadata }))
 }
 
 fn config_map() -> Kind {
@@ -26,14 +20,9 @@ fn config_map() -> Kind {
 fn desired(name: &str, value: &str) -> DesiredObject {
     let body = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": name, "namespace": "n"}, "data": {"key": value}});
-    let Value::Object(body) = body else {
-        unreachable!()
-    };
+    let Value::Object(body) = body else { unreachable!() };
     DesiredObject {
-        id: ObjectId {
-            kind: config_map(),
-            key: ObjectKey::new("n", name),
-        },
+        id: ObjectId { kind: config_map(), key: ObjectKey::new("n", name) },
         ownership: Ownership::Owned,
         on_immutable: OnImmutable::Report,
         body,
@@ -42,16 +31,10 @@ fn desired(name: &str, value: &str) -> DesiredObject {
 
 fn run(memory: &mut Memory, desired: Vec<DesiredObject>, children: &[Observed]) -> Vec<Step> {
     let parent = parent();
-    let context = PlanContext {
-        plugin: "demo",
-        parent: &parent,
-        children,
-        marked: &[],
-    };
+    let context = PlanContext { plugin: "demo", parent: &parent, children, marked: &[] };
     let live = |id: &ObjectId| {
-        let found = children
-            .iter()
-            .find(|child| *child.kind == id.kind && child.object.key == id.key);
+        let found =
+            children.iter().find(|child| *child.kind == id.kind && child.object.key == id.key);
         found.map(|child| Arc::clone(&child.object))
     };
     plan(&context, desired, memory, live).steps
@@ -59,9 +42,7 @@ fn run(memory: &mut Memory, desired: Vec<DesiredObject>, children: &[Observed]) 
 
 /// What a server would store: the applied body plus what servers add.
 fn stored(step: &Step, version: u64) -> Observed {
-    let Step::Apply(apply) = step else {
-        panic!("not an apply: {step:?}")
-    };
+    let Step::Apply(apply) = step else { panic!("not an apply: {step:?}") };
     let mut body = Value::Object(apply.body.clone());
     body["metadata"]["uid"] = json!(format!("uid-{}", apply.id.key.name));
     body["metadata"]["resourceVersion"] = json!(version.to_string());
@@ -71,47 +52,30 @@ fn stored(step: &Step, version: u64) -> Observed {
 #[test]
 fn creates_what_is_missing_with_owner_labels_and_mark() {
     let steps = run(&mut Memory::default(), vec![desired("a", "1")], &[]);
-    let Step::Apply(apply) = &steps[0] else {
-        panic!("{steps:?}")
-    };
+    let Step::Apply(apply) = &steps[0] else { panic!("{steps:?}") };
     let metadata = &apply.body["metadata"];
     assert_eq!(metadata["ownerReferences"][0]["uid"], "p1");
     assert_eq!(metadata["ownerReferences"][0]["controller"], true);
     assert_eq!(metadata["labels"]["operator-host.dev/plugin"], "demo");
-    assert_eq!(
-        metadata["labels"]["app.kubernetes.io/managed-by"],
-        "operator-host"
-    );
-    assert_eq!(
-        metadata["annotations"]["operator-host.dev/applied"],
-        format!("p1/{}", apply.hash)
-    );
+    assert_eq!(metadata["labels"]["app.kubernetes.io/managed-by"], "operator-host");
+    assert_eq!(metadata["annotations"]["operator-host.dev/applied"], format!("p1/{}", apply.hash));
     assert_eq!(apply.live, None);
 }
 
 #[test]
 fn the_second_plan_is_empty() {
     let first = run(&mut Memory::default(), vec![desired("a", "1")], &[]);
-    let second = run(
-        &mut Memory::default(),
-        vec![desired("a", "1")],
-        &[stored(&first[0], 1)],
-    );
+    let second = run(&mut Memory::default(), vec![desired("a", "1")], &[stored(&first[0], 1)]);
     assert!(matches!(second[..], [Step::Keep(_)]), "{second:?}");
 }
 
 #[test]
 fn repairs_drift_of_a_kind_without_generation() {
     let first = run(&mut Memory::default(), vec![desired("a", "1")], &[]);
-    let Step::Apply(mut drifted) = first[0].clone() else {
-        panic!()
-    };
+    let Step::Apply(mut drifted) = first[0].clone() else { panic!() };
     drifted.body.insert("data".into(), json!({"key": "edited"}));
-    let second = run(
-        &mut Memory::default(),
-        vec![desired("a", "1")],
-        &[stored(&Step::Apply(drifted), 2)],
-    );
+    let second =
+        run(&mut Memory::default(), vec![desired("a", "1")], &[stored(&Step::Apply(drifted), 2)]);
     assert!(matches!(second[..], [Step::Apply(_)]), "{second:?}");
 }
 
@@ -120,11 +84,7 @@ fn a_field_no_longer_returned_is_applied_away() {
     let mut with_more = desired("a", "1");
     with_more.body.insert("immutable".into(), json!(false));
     let first = run(&mut Memory::default(), vec![with_more], &[]);
-    let second = run(
-        &mut Memory::default(),
-        vec![desired("a", "1")],
-        &[stored(&first[0], 1)],
-    );
+    let second = run(&mut Memory::default(), vec![desired("a", "1")], &[stored(&first[0], 1)]);
     assert!(matches!(second[..], [Step::Apply(_)]), "{second:?}");
 }
 
@@ -132,17 +92,11 @@ fn a_field_no_longer_returned_is_applied_away() {
 fn learns_how_the_server_writes_a_value() {
     let mut memory = Memory::default();
     let first = run(&mut memory, vec![desired("a", "1")], &[]);
-    let Step::Apply(apply) = &first[0] else {
-        panic!()
-    };
+    let Step::Apply(apply) = &first[0] else { panic!() };
     let mut normalised = apply.clone();
     normalised.body.insert("data".into(), json!({"key": "one"}));
     let live = stored(&Step::Apply(normalised), 2);
-    let unlearned = run(
-        &mut memory,
-        vec![desired("a", "1")],
-        std::slice::from_ref(&live),
-    );
+    let unlearned = run(&mut memory, vec![desired("a", "1")], std::slice::from_ref(&live));
     assert!(matches!(unlearned[..], [Step::Apply(_)]));
     memory.learn(apply, &live.object);
     let learned = run(&mut memory, vec![desired("a", "1")], &[live]);
@@ -151,11 +105,7 @@ fn learns_how_the_server_writes_a_value() {
 
 #[test]
 fn prunes_only_what_it_owns() {
-    let first = run(
-        &mut Memory::default(),
-        vec![desired("a", "1"), desired("b", "1")],
-        &[],
-    );
+    let first = run(&mut Memory::default(), vec![desired("a", "1"), desired("b", "1")], &[]);
     let mine = stored(&first[0], 1);
     let unmarked = observed(
         config_map(),
@@ -163,10 +113,7 @@ fn prunes_only_what_it_owns() {
             "ownerReferences": [{"uid": "p1", "controller": true, "kind": "Demo", "name": "p"}]}}),
     );
     let steps = run(&mut Memory::default(), vec![], &[mine, unmarked]);
-    let names: Vec<_> = steps
-        .iter()
-        .map(|step| step.id().key.name.to_string())
-        .collect();
+    let names: Vec<_> = steps.iter().map(|step| step.id().key.name.to_string()).collect();
     assert_eq!(names, ["a"]);
     assert!(matches!(&steps[0], Step::Prune { uid, .. } if **uid == *"uid-a"));
 }
@@ -179,9 +126,7 @@ fn never_takes_an_object_of_another_controller() {
             "ownerReferences": [{"uid": "other", "controller": true, "kind": "Demo", "name": "q"}]}}),
     );
     let steps = run(&mut Memory::default(), vec![desired("a", "1")], &[foreign]);
-    let [Step::Refuse { problem, .. }] = &steps[..] else {
-        panic!("{steps:?}")
-    };
+    let [Step::Refuse { problem, .. }] = &steps[..] else { panic!("{steps:?}") };
     assert_eq!(problem.reason, "OwnedByOther");
     assert!(problem.message.contains("Demo q"), "{}", problem.message);
 }
@@ -192,14 +137,10 @@ fn sets_fields_only_on_what_exists_and_pins_its_uid() {
     partial.ownership = Ownership::Partial;
     let missing = run(&mut Memory::default(), vec![partial.clone()], &[]);
     assert!(matches!(&missing[..], [Step::Refuse { problem, .. }] if problem.reason == "NotFound"));
-    let live = observed(
-        config_map(),
-        &json!({"metadata": {"namespace": "n", "name": "a", "uid": "x"}}),
-    );
+    let live =
+        observed(config_map(), &json!({"metadata": {"namespace": "n", "name": "a", "uid": "x"}}));
     let steps = run(&mut Memory::default(), vec![partial], &[live]);
-    let [Step::Apply(apply)] = &steps[..] else {
-        panic!("{steps:?}")
-    };
+    let [Step::Apply(apply)] = &steps[..] else { panic!("{steps:?}") };
     assert_eq!(apply.body["metadata"]["uid"], "x");
     assert!(apply.body["metadata"].get("ownerReferences").is_none());
 }
@@ -213,17 +154,9 @@ fn releases_fields_no_longer_returned() {
         &json!({"metadata": {"namespace": "n", "name": "a", "uid": "x",
             "annotations": {"operator-host.dev/applied": "p1/abc"}}}),
     );
-    let context = PlanContext {
-        plugin: "demo",
-        parent: &parent,
-        children: &[],
-        marked: &[marked],
-    };
+    let context = PlanContext { plugin: "demo", parent: &parent, children: &[], marked: &[marked] };
     let steps = plan(&context, vec![], &mut Memory::default(), |_| None).steps;
-    assert!(
-        matches!(&steps[..], [Step::Release { uid, .. }] if **uid == *"x"),
-        "{steps:?}"
-    );
+    assert!(matches!(&steps[..], [Step::Release { uid, .. }] if **uid == *"x"), "{steps:?}");
 }
 
 proptest! {

@@ -106,10 +106,7 @@ impl Queue {
         self.lanes
             .entry(lane)
             .and_modify(|state| state.concurrency = concurrency)
-            .or_insert(LaneState {
-                concurrency,
-                running: 0,
-            });
+            .or_insert(LaneState { concurrency, running: 0 });
     }
 
     /// Something has changed that this parent depends on.
@@ -142,10 +139,7 @@ impl Queue {
         let (priority, lane, seq) = self.choose()?;
         let lanes = self.ready.get_mut(&Reverse(priority))?;
         let waiting = lanes.get_mut(&lane)?;
-        let key = ParentKey {
-            lane,
-            key: waiting.remove(&seq)?,
-        };
+        let key = ParentKey { lane, key: waiting.remove(&seq)? };
         if waiting.is_empty() {
             lanes.remove(&lane);
         }
@@ -156,11 +150,7 @@ impl Queue {
         if let Some(state) = self.lanes.get_mut(&lane) {
             state.running += 1;
         }
-        if let Some((at, _)) = self
-            .entries
-            .get_mut(&key)
-            .and_then(|entry| entry.due.take())
-        {
+        if let Some((at, _)) = self.entries.get_mut(&key).and_then(|entry| entry.due.take()) {
             self.delayed.remove(&(at, key.clone()));
         }
         Some((key, priority))
@@ -215,20 +205,11 @@ impl Queue {
 
     /// Forgets every parent of a lane.
     pub fn close_lane(&mut self, lane: Lane) {
-        let keys: Vec<_> = self
-            .entries
-            .keys()
-            .filter(|key| key.lane == lane)
-            .cloned()
-            .collect();
+        let keys: Vec<_> = self.entries.keys().filter(|key| key.lane == lane).cloned().collect();
         for key in keys {
             self.forget(&key);
         }
-        if self
-            .lanes
-            .get(&lane)
-            .is_some_and(|state| state.running == 0)
-        {
+        if self.lanes.get(&lane).is_some_and(|state| state.running == 0) {
             self.lanes.remove(&lane);
         }
     }
@@ -246,9 +227,7 @@ impl Queue {
     /// Keys waiting to run now, by lane and priority.
     pub fn depth(&self) -> impl Iterator<Item = (Lane, Priority, usize)> + '_ {
         self.ready.iter().flat_map(|(priority, lanes)| {
-            lanes
-                .iter()
-                .map(move |(lane, waiting)| (*lane, priority.0, waiting.len()))
+            lanes.iter().map(move |(lane, waiting)| (*lane, priority.0, waiting.len()))
         })
     }
 
@@ -269,10 +248,7 @@ impl Queue {
         let seq = self.next_seq;
         self.next_seq += 1;
         let lanes = self.ready.entry(Reverse(priority)).or_default();
-        lanes
-            .entry(key.lane)
-            .or_default()
-            .insert(seq, key.key.clone());
+        lanes.entry(key.lane).or_default().insert(seq, key.key.clone());
         if let Some(entry) = self.entries.get_mut(key) {
             entry.ready = Some((priority, seq));
         }
@@ -302,10 +278,7 @@ impl Queue {
             let Some(entry) = self.entries.get_mut(&key) else {
                 continue;
             };
-            let priority = entry
-                .due
-                .take()
-                .map_or(Priority::Timer, |(_, priority)| priority);
+            let priority = entry.due.take().map_or(Priority::Timer, |(_, priority)| priority);
             if entry.running {
                 entry.dirty = entry.dirty.max(Some(priority));
             } else {
@@ -319,19 +292,13 @@ impl Queue {
         self.ready.iter().find_map(|(Reverse(priority), lanes)| {
             let after = lanes.range(self.last_lane.saturating_add(1)..);
             let before = lanes.range(..=self.last_lane);
-            let (lane, waiting) = after
-                .chain(before)
-                .find(|(lane, _)| self.has_room(**lane))?;
-            waiting
-                .first_key_value()
-                .map(|(seq, _)| (*priority, *lane, *seq))
+            let (lane, waiting) = after.chain(before).find(|(lane, _)| self.has_room(**lane))?;
+            waiting.first_key_value().map(|(seq, _)| (*priority, *lane, *seq))
         })
     }
 
     fn has_room(&self, lane: Lane) -> bool {
-        self.lanes
-            .get(&lane)
-            .is_some_and(|state| state.running < state.concurrency)
+        self.lanes.get(&lane).is_some_and(|state| state.running < state.concurrency)
     }
 
     fn take_out(&mut self, key: &ParentKey) {

@@ -5,10 +5,7 @@ use super::*;
 const MS: Duration = Duration::from_millis(1);
 
 fn key(lane: Lane, name: &str) -> ParentKey {
-    ParentKey {
-        lane,
-        key: ObjectKey::new("ns", name),
-    }
+    ParentKey { lane, key: ObjectKey::new("ns", name) }
 }
 
 fn queue(lanes: &[(Lane, usize)]) -> Queue {
@@ -60,10 +57,7 @@ fn takes_turns_between_plugins() {
     }
     queue.push(&key(1, "b1"), Priority::Child, MS);
     let order = names(&mut queue, MS);
-    assert!(
-        order.iter().position(|name| name == "b1") < Some(2),
-        "{order:?}"
-    );
+    assert!(order.iter().position(|name| name == "b1") < Some(2), "{order:?}");
 }
 
 #[test]
@@ -125,11 +119,7 @@ fn success_forgets_failures() {
     queue.pop(MS).unwrap();
     queue.done(&key(0, "a"), Done::Failed, MS);
     queue.pop(Duration::from_secs(1)).unwrap();
-    queue.done(
-        &key(0, "a"),
-        Done::Succeeded(Some(MS * 500)),
-        Duration::from_secs(1),
-    );
+    queue.done(&key(0, "a"), Done::Succeeded(Some(MS * 500)), Duration::from_secs(1));
     assert_eq!(queue.failures(&key(0, "a")), 0);
     assert_eq!(queue.next_due(), Some(MS * 1_500));
 }

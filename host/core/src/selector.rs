@@ -92,10 +92,7 @@ impl Requirement {
         }
         if let Some(list) = part.strip_suffix(')') {
             let (head, values) = list.split_once('(')?;
-            let values = values
-                .split(',')
-                .map(label_value)
-                .collect::<Option<Vec<_>>>()?;
+            let values = values.split(',').map(label_value).collect::<Option<Vec<_>>>()?;
             let (key, operator) = head.trim().rsplit_once(char::is_whitespace)?;
             return match operator {
                 "in" => Some(Self::In(label_key(key)?, values)),
@@ -146,10 +143,7 @@ mod tests {
     use super::*;
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<Box<str>, Box<str>> {
-        pairs
-            .iter()
-            .map(|(key, value)| ((*key).into(), (*value).into()))
-            .collect()
+        pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
     }
 
     #[test]
@@ -175,11 +169,7 @@ mod tests {
         ];
         for &(selector, pairs, expected) in cases {
             let parsed = Selector::parse(selector).unwrap();
-            assert_eq!(
-                parsed.matches(&labels(pairs)),
-                expected,
-                "{selector} on {pairs:?}"
-            );
+            assert_eq!(parsed.matches(&labels(pairs)), expected, "{selector} on {pairs:?}");
         }
     }
 
@@ -200,10 +190,7 @@ mod tests {
 
     #[test]
     fn offers_an_equality_to_the_index() {
-        assert_eq!(
-            Selector::parse("!x,a=b").unwrap().equality(),
-            Some(("a", "b"))
-        );
+        assert_eq!(Selector::parse("!x,a=b").unwrap().equality(), Some(("a", "b")));
         assert_eq!(Selector::parse("a in (b,c)").unwrap().equality(), None);
     }
 }

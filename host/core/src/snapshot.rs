@@ -1,5 +1,6 @@
 //! What a plugin gets to see (stage *observe*), and what it may answer (stage *decide*).
 //!
+//! A plugin is a pure function that may ask before it answers (ADR 0001).
 //! These are the host's own types for the contract; `wit/v1/plugin.wit` documents each field,
 //! and `host-wasm` converts between the two.
 
@@ -151,20 +152,15 @@ pub struct Outcome {
 impl Outcome {
     /// The first thing that failed, if any.
     pub fn first_problem(&self) -> Option<(String, &Problem)> {
-        let object = self
-            .objects
-            .iter()
-            .find_map(|outcome| match &outcome.result {
-                ObjectResult::Failed(problem) => Some((outcome.id.to_string(), problem)),
-                ObjectResult::Unchanged | ObjectResult::Applied | ObjectResult::Deleted => None,
-            });
+        let object = self.objects.iter().find_map(|outcome| match &outcome.result {
+            ObjectResult::Failed(problem) => Some((outcome.id.to_string(), problem)),
+            ObjectResult::Unchanged | ObjectResult::Applied | ObjectResult::Deleted => None,
+        });
         object.or_else(|| {
-            self.actions
-                .iter()
-                .find_map(|outcome| match &outcome.result {
-                    Err(problem) => Some((format!("{} action", outcome.action.provider), problem)),
-                    Ok(_) => None,
-                })
+            self.actions.iter().find_map(|outcome| match &outcome.result {
+                Err(problem) => Some((format!("{} action", outcome.action.provider), problem)),
+                Ok(_) => None,
+            })
         })
     }
 }

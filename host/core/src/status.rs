@@ -48,9 +48,7 @@ pub fn merge(
         Some(_) | None => Vec::new(),
     };
     conditions.retain(|condition| type_of(condition) != Some(text::CONDITION_RECONCILED));
-    if !conditions
-        .iter()
-        .any(|condition| type_of(condition) == Some(text::CONDITION_READY))
+    if !conditions.iter().any(|condition| type_of(condition) == Some(text::CONDITION_READY))
         && !reconciled.ok
     {
         // kstatus reads an object without Ready as current; one that has never been reconciled is not.
@@ -85,25 +83,14 @@ fn complete(
     let before = live
         .get("conditions")
         .and_then(Value::as_array)
-        .and_then(|conditions| {
-            conditions
-                .iter()
-                .find(|old| type_of(old) == type_of(condition))
-        });
+        .and_then(|conditions| conditions.iter().find(|old| type_of(old) == type_of(condition)));
     let unchanged = before.filter(|old| old.get("status") == condition.get("status"));
-    let since = unchanged
-        .and_then(|old| old.get("lastTransitionTime"))
-        .cloned();
+    let since = unchanged.and_then(|old| old.get("lastTransitionTime")).cloned();
     let Value::Object(condition) = condition else {
         return;
     };
-    condition
-        .entry("message")
-        .or_insert_with(|| Value::from(""));
-    condition.insert(
-        "lastTransitionTime".to_owned(),
-        since.unwrap_or_else(|| Value::from(now)),
-    );
+    condition.entry("message").or_insert_with(|| Value::from(""));
+    condition.insert("lastTransitionTime".to_owned(), since.unwrap_or_else(|| Value::from(now)));
     match generation {
         Some(generation) => condition.insert("observedGeneration".to_owned(), generation.clone()),
         None => condition.remove("observedGeneration"),
@@ -118,25 +105,15 @@ mod tests {
     const T2: &str = "2026-01-01T00:00:09Z";
 
     fn ok() -> Reconciled {
-        Reconciled {
-            ok: true,
-            reason: "Applied".into(),
-            message: "by demo@sha256:1".into(),
-        }
+        Reconciled { ok: true, reason: "Applied".into(), message: "by demo@sha256:1".into() }
     }
 
     fn failed() -> Reconciled {
-        Reconciled {
-            ok: false,
-            reason: "PluginPanicked".into(),
-            message: "boom".into(),
-        }
+        Reconciled { ok: false, reason: "PluginPanicked".into(), message: "boom".into() }
     }
 
     fn map(value: Value) -> Map<String, Value> {
-        let Value::Object(map) = value else {
-            panic!("an object")
-        };
+        let Value::Object(map) = value else { panic!("an object") };
         map
     }
 
@@ -149,10 +126,7 @@ mod tests {
     #[test]
     fn writes_nothing_when_nothing_is_new() {
         let first = merge(None, Some(ready("True", "")), &ok(), 1, T1).unwrap();
-        assert_eq!(
-            merge(Some(&first), Some(ready("True", "")), &ok(), 1, T2),
-            None
-        );
+        assert_eq!(merge(Some(&first), Some(ready("True", "")), &ok(), 1, T2), None);
     }
 
     #[test]
@@ -176,10 +150,7 @@ mod tests {
     fn a_failed_run_keeps_the_plugins_fields_and_the_old_generation() {
         let first = merge(None, Some(ready("True", "")), &ok(), 1, T1).unwrap();
         let second = merge(Some(&first), None, &failed(), 2, T2).unwrap();
-        assert_eq!(
-            (&second["size"], &second["observedGeneration"]),
-            (&json!(3), &json!(1))
-        );
+        assert_eq!((&second["size"], &second["observedGeneration"]), (&json!(3), &json!(1)));
         assert_eq!(second["conditions"][1]["reason"], "PluginPanicked");
         assert_eq!(second["conditions"][0]["status"], "True");
     }

@@ -1,0 +1,156 @@
+//! The command line. Every flag can also be given as an environment variable, so that a Deployment sets it either way.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+/// Runs Kubernetes reconcile logic that is a WebAssembly component.
+#[derive(Debug, Parser)]
+#[command(name = "operator-host", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the host: load plugins, watch, reconcile
+    Run(Box<RunArgs>),
+    /// Print the CRDs that plugins carry, as YAML for `kubectl apply --server-side -f -`
+    Crds {
+        /// Plugin files: components, plain, gzip or zstd
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Look at plugins
+    #[command(subcommand)]
+    Plugin(PluginCommand),
+    /// Print a completion script: `operator-host completions bash > /etc/bash_completion.d/operator-host`
+    Completions {
+        /// For which shell
+        shell: Shell,
+    },
+    /// Compile a component from standard input to standard output, under limits (the host starts this itself)
+    #[command(hide = true)]
+    Compile {
+        /// Seconds of processor time, MiB of address space
+        limits: Vec<String>,
+    },
+}
+
+/// What to do with a plugin.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PluginCommand {
+    /// Say what a plugin file is: contract, parent kind, what it needs, imports, size, digest
+    Inspect {
+        /// The component, plain, gzip or zstd
+        file: PathBuf,
+        /// Print one JSON object instead of a table
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// How to run.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The kubeconfig; default: in-cluster configuration, else `KUBECONFIG`, else ~/.kube/config
+    #[arg(long, env = "OPERATOR_HOST_KUBECONFIG", value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The kubeconfig's context; default: its current one
+    #[arg(long, env = "OPERATOR_HOST_CONTEXT", value_name = "NAME")]
+    pub(crate) context: Option<String>,
+    /// The namespace whose labelled `ConfigMaps` are plugins
+    #[arg(long, env = "OPERATOR_HOST_NAMESPACE", default_value = "operator-host")]
+    pub(crate) namespace: String,
+    /// Watch and reconcile only in these namespaces; default: all. Repeat, or separate by commas
+    #[arg(
+        long,
+        env = "OPERATOR_HOST_WATCH_NAMESPACES",
+        value_delimiter = ',',
+        value_name = "NAMESPACE"
+    )]
+    pub(crate) watch_namespace: Vec<String>,
+    /// For development: run this plugin file with what it asks for, and load it again when it changes
+    #[arg(long, env = "OPERATOR_HOST_PLUGIN", value_name = "FILE")]
+    pub(crate) plugin: Option<PathBuf>,
+    /// For development: settings for --plugin, as in the plugin.yaml of a `ConfigMap`
+    #[arg(long, env = "OPERATOR_HOST_PLUGIN_SETTINGS", value_name = "FILE", requires = "plugin")]
+    pub(crate) plugin_settings: Option<PathBuf>,
+    /// Where /metrics, /healthz and /readyz are served
+    #[arg(
+        long,
+        env = "OPERATOR_HOST_LISTEN",
+        default_value = "0.0.0.0:8080",
+        value_name = "ADDRESS"
+    )]
+    pub(crate) listen: SocketAddr,
+    /// Keep compiled plugins here, so that a restart does not compile again
+    #[arg(long, env = "OPERATOR_HOST_CACHE_DIR", value_name = "DIRECTORY")]
+    pub(crate) cache_dir: Option<PathBuf>,
+    /// Run every parent at least this often, for example 10h or 30m
+    #[arg(long, env = "OPERATOR_HOST_RESYNC", default_value = "10h", value_parser = duration)]
+    pub(crate) resync: Duration,
+    /// How long running reconciles may take to end on shutdown
+    #[arg(long, env = "OPERATOR_HOST_DRAIN", default_value = "20s", value_parser = duration)]
+    pub(crate) drain: Duration,
+    /// Log filter, for example `info` or `operator_host=debug,host_kube=debug`
+    #[arg(long, env = "OPERATOR_HOST_LOG", default_value = "info")]
+    pub(crate) log: String,
+    /// How log lines look
+    #[arg(long, env = "OPERATOR_HOST_LOG_FORMAT", default_value = "text")]
+    pub(crate) log_format: LogFormat,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// `300ms`, `5s`, `30m`, `10h`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u64 =
+        number.parse().map_err(|_| format!("{text:?} is not a duration such as 30s, 5m or 10h"))?;
+    let milliseconds = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(format!("{text:?} needs one of the units ms, s, m, h")),
+    };
+    number
+        .checked_mul(milliseconds)
+        .map(Duration::from_millis)
+        .ok_or_else(|| format!("{text:?} is too long"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_need_a_unit() {
+        assert_eq!(duration("10h"), Ok(Duration::from_hours(10)));
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert!(duration("10").is_err());
+        assert!(duration("ten").is_err());
+    }
+}

@@ -1,0 +1,190 @@
+//! Stage *apply*: carries out a guarded plan, then the decision's actions. There is nothing left to choose here.
+//!
+//! **Invariant:** nothing is released or pruned unless every desired object was applied. **Invariant:** no action is
+//! carried out while an object failed in a way that a retry may mend.
+
+use host_core::decision::{Decision, OnImmutable};
+use host_core::expectations::Expected;
+use host_core::guard::GuardedPlan;
+use host_core::plan::{Apply, Memory, Step};
+use host_core::snapshot::{ActionOutcome, ObjectOutcome, ObjectResult, Problem};
+use host_kube::{ApiError, ApiErrorKind, Propagation};
+use serde_json::{Map, Value, json};
+
+use super::Run;
+use super::observe::Observation;
+use crate::error::is_terminal;
+use crate::plugins::ActivePlugin;
+use crate::run::Host;
+
+/// Carries out a plan and the decision's actions.
+pub(crate) async fn apply(
+    host: &Host,
+    plugin: &ActivePlugin,
+    observation: &Observation,
+    plan: &GuardedPlan,
+    decision: &Decision,
+    memory: &mut Memory,
+) -> Run {
+    let mut run = Run::default();
+    let mut complete = true;
+    for step in plan.steps() {
+        let result = match step {
+            Step::Keep(_) => ObjectResult::Unchanged,
+            Step::Refuse { problem, .. } => ObjectResult::Failed(problem.clone()),
+            Step::Apply(apply) => apply_one(host, plugin, apply, memory, &mut run).await,
+            Step::Release { .. } | Step::Prune { .. } if !complete => continue,
+            Step::Release { id, uid } => release(host, plugin, id, uid, &mut run).await,
+            Step::Prune { id, uid } => {
+                delete(host, id, uid, Propagation::Background, &mut run).await
+            }
+        };
+        complete &= !matches!(result, ObjectResult::Failed(_) | ObjectResult::Deleted)
+            || matches!(step, Step::Prune { .. });
+        run.outcome.objects.push(ObjectOutcome { id: step.id().clone(), result });
+    }
+    if !run.retry {
+        act(host, plugin, observation, decision, &mut run).await;
+    }
+    run
+}
+
+async fn apply_one(
+    host: &Host,
+    plugin: &ActivePlugin,
+    apply: &Apply,
+    memory: &mut Memory,
+    run: &mut Run,
+) -> ObjectResult {
+    match host.cluster.apply(&apply.id, &plugin.field_manager(), &apply.body).await {
+        Ok(object) => {
+            memory.learn(apply, &object);
+            let before = apply.live.as_ref().map(|live| live.resource_version);
+            if before == Some(object.resource_version) {
+                return ObjectResult::Unchanged;
+            }
+            let action = if before.is_none() { "created" } else { "patched" };
+            tracing::info!(object = %apply.id, action, "applied");
+            run.writes.push((apply.id.clone(), Expected::Version(object.resource_version)));
+            ObjectResult::Applied
+        }
+        Err(error)
+            if error.kind() == ApiErrorKind::Immutable
+                && apply.on_immutable != OnImmutable::Report =>
+        {
+            let propagation = match apply.on_immutable {
+                OnImmutable::RecreateOrphan => Propagation::Orphan,
+                OnImmutable::Recreate | OnImmutable::Report => Propagation::Background,
+            };
+            match &apply.live {
+                Some(live) => delete(host, &apply.id, &live.uid, propagation, run).await,
+                None => ObjectResult::Unchanged,
+            }
+        }
+        Err(error) => failed(&error, run),
+    }
+}
+
+/// Applies nothing but the name: the server drops every field this manager had set.
+async fn release(
+    host: &Host,
+    plugin: &ActivePlugin,
+    id: &host_core::ident::ObjectId,
+    uid: &str,
+    run: &mut Run,
+) -> ObjectResult {
+    let mut metadata = Map::new();
+    metadata.insert("name".to_owned(), Value::from(&*id.key.name));
+    metadata.insert("uid".to_owned(), Value::from(uid));
+    if !id.key.namespace.is_empty() {
+        metadata.insert("namespace".to_owned(), Value::from(&*id.key.namespace));
+    }
+    let mut body = Map::new();
+    body.insert("apiVersion".to_owned(), Value::from(id.kind.api_version.as_str()));
+    body.insert("kind".to_owned(), Value::from(id.kind.kind.as_str()));
+    body.insert("metadata".to_owned(), Value::Object(metadata));
+    match host.cluster.apply(id, &plugin.field_manager(), &body).await {
+        Ok(object) => {
+            tracing::info!(object = %id, action = "released", "applied");
+            run.writes.push((id.clone(), Expected::Version(object.resource_version)));
+            ObjectResult::Applied
+        }
+        Err(error) => failed(&error, run),
+    }
+}
+
+async fn delete(
+    host: &Host,
+    id: &host_core::ident::ObjectId,
+    uid: &str,
+    propagation: Propagation,
+    run: &mut Run,
+) -> ObjectResult {
+    match host.cluster.delete(id, uid, propagation).await {
+        Ok(_) => {
+            tracing::info!(object = %id, action = "deleted", "applied");
+            run.writes.push((id.clone(), Expected::Gone(uid.into())));
+            ObjectResult::Deleted
+        }
+        Err(error) => failed(&error, run),
+    }
+}
+
+fn failed(error: &ApiError, run: &mut Run) -> ObjectResult {
+    run.retry |= !is_terminal(error);
+    ObjectResult::Failed(error.into())
+}
+
+/// Carries out the actions in order, up to the first that fails.
+async fn act(
+    host: &Host,
+    plugin: &ActivePlugin,
+    observation: &Observation,
+    decision: &Decision,
+    run: &mut Run,
+) {
+    let namespace = &*observation.parent.object.key.namespace;
+    for action in &decision.actions {
+        let result = if action.provider == "kubernetes" {
+            delete_action(host, plugin, namespace, &action.request, run).await
+        } else {
+            crate::providers::act(host, plugin, namespace, action).await
+        };
+        let failed = result.is_err();
+        match &result {
+            Ok(_) => tracing::info!(provider = action.provider, request = action.request, "acted"),
+            Err(problem) => tracing::warn!(
+                provider = action.provider,
+                request = action.request,
+                reason = problem.reason,
+                "action failed: {}",
+                problem.message
+            ),
+        }
+        run.outcome.actions.push(ActionOutcome { action: action.clone(), result });
+        if failed {
+            return;
+        }
+    }
+}
+
+/// Provider `kubernetes`: deletes one object of a kind the plugin owns or patches, in the parent's namespace.
+async fn delete_action(
+    host: &Host,
+    plugin: &ActivePlugin,
+    namespace: &str,
+    request: &str,
+    run: &mut Run,
+) -> Result<String, Problem> {
+    let target = crate::providers::DeleteRequest::parse(request, namespace)?;
+    if !plugin.grants.may_delete(&target.id.kind) {
+        let message = format!("deleting {} needs the kind among owns or patches", target.id.kind);
+        return Err(Problem { reason: "NotGranted".to_owned(), message });
+    }
+    match delete(host, &target.id, &target.uid, Propagation::Background, run).await {
+        ObjectResult::Failed(problem) => Err(problem),
+        ObjectResult::Unchanged | ObjectResult::Applied | ObjectResult::Deleted => {
+            Ok(json!({ "deleted": target.id.to_string() }).to_string())
+        }
+    }
+}

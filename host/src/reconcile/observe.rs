@@ -1,0 +1,80 @@
+//! Stage *observe*: what the cache knows of a parent and its children.
+//!
+//! **Invariant:** unknown is never empty. A kind that is not synced blocks the run.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use host_core::ident::Kind;
+use host_core::queue::ParentKey;
+use host_core::snapshot::Observed;
+use serde::Deserialize;
+
+use crate::error::Error;
+use crate::plugins::ActivePlugin;
+use crate::run::Host;
+
+/// What is known of one parent.
+#[derive(Debug)]
+pub(crate) struct Observation {
+    /// The parent.
+    pub(crate) parent: Observed,
+    /// Live objects of owned kinds that it controls, in canonical order.
+    pub(crate) children: Vec<Observed>,
+    /// Live objects of patched kinds that carry its mark.
+    pub(crate) marked: Vec<Observed>,
+}
+
+/// Looks; None when the parent is gone.
+pub(crate) fn observe(
+    host: &Host,
+    plugin: &ActivePlugin,
+    key: &ParentKey,
+) -> Result<Option<Observation>, Error> {
+    let kind = &plugin.plugin.descriptor().parent;
+    let store = plugin.store(kind, &key.key.namespace)?;
+    let Some(parent) = store.get(&key.key) else { return Ok(None) };
+    if !host.dispatch.is_fresh(key, |id| plugin.seen(id)) {
+        return Err(Error::Stale);
+    }
+    let parent = Observed { kind: Arc::new(kind.clone()), object: parent };
+    let namespace = &parent.object.key.namespace;
+    let mut children = Vec::new();
+    for kind in plugin.grants.owns() {
+        let found = plugin.store(kind, namespace)?.by_owner(&parent.object.uid);
+        children.extend(observed(kind, found));
+    }
+    let mut marked = Vec::new();
+    for kind in plugin.grants.patches() {
+        let found = plugin.store(kind, namespace)?.by_applied(&parent.object.uid);
+        marked.extend(observed(kind, found));
+    }
+    Ok(Some(Observation { parent, children, marked }))
+}
+
+/// Objects of one kind, in canonical order.
+pub(crate) fn observed(
+    kind: &Kind,
+    mut found: Vec<Arc<host_core::object::StoredObject>>,
+) -> impl Iterator<Item = Observed> + use<> {
+    found.sort_by(|a, b| a.key.cmp(&b.key));
+    let kind = Arc::new(kind.clone());
+    found.into_iter().map(move |object| Observed { kind: Arc::clone(&kind), object })
+}
+
+impl Observation {
+    /// One of the parent's annotations.
+    pub(crate) fn annotation(&self, name: &str) -> Option<String> {
+        #[derive(Deserialize)]
+        struct Parent {
+            metadata: Metadata,
+        }
+        #[derive(Deserialize)]
+        struct Metadata {
+            #[serde(default)]
+            annotations: BTreeMap<String, String>,
+        }
+        let parent: Parent = serde_json::from_str(&self.parent.object.json).ok()?;
+        parent.metadata.annotations.get(name).cloned()
+    }
+}

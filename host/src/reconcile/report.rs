@@ -1,0 +1,135 @@
+//! What users see of a run: the parent's status and events.
+
+use host_core::decision::Event;
+use host_core::expectations::Expected;
+use host_core::guard::GuardedPlan;
+use host_core::queue::ParentKey;
+use host_core::status::{Reconciled, merge};
+use host_kube::{ApiErrorKind, Regarding};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::Run;
+use super::finalize::id;
+use super::observe::Observation;
+use crate::error::{Error, chain};
+use crate::plugins::ActivePlugin;
+use crate::run::Host;
+
+/// Records the plugin's events; never waits.
+pub(crate) fn events(
+    host: &Host,
+    plugin: &ActivePlugin,
+    observation: &Observation,
+    events: &[Event],
+) {
+    let parent = id(observation);
+    for event in events {
+        let regarding = Regarding {
+            kind: parent.kind.clone(),
+            key: parent.key.clone(),
+            uid: observation.parent.object.uid.clone(),
+        };
+        host.record(plugin.name(), regarding, event.clone());
+    }
+}
+
+/// Writes the status after a run that has decided.
+pub(crate) async fn status(
+    host: &Host,
+    plugin: &ActivePlugin,
+    observation: &Observation,
+    plan: &GuardedPlan,
+    run: &mut Run,
+    desired: Option<Map<String, Value>>,
+) -> Result<(), Error> {
+    let reconciled = reconciled(plugin, observation, plan, run);
+    if let Some(write) = write(host, plugin, observation, desired, &reconciled).await? {
+        run.writes.push(write);
+    }
+    Ok(())
+}
+
+fn reconciled(
+    plugin: &ActivePlugin,
+    observation: &Observation,
+    plan: &GuardedPlan,
+    run: &Run,
+) -> Reconciled {
+    if let Some((what, problem)) = run.outcome.first_problem() {
+        let message = format!("{what}: {} (by {})", problem.message, plugin.label());
+        return Reconciled { ok: false, reason: problem.reason.clone(), message };
+    }
+    if let Some(first) = plan.held().first() {
+        let parent = &observation.parent.object;
+        let message = format!(
+            "deleting {} of {} objects ({first} first) needs consent: set the annotation {} to \"{}\" (by {})",
+            plan.held().len(),
+            observation.children.len(),
+            host_core::text::ANNOTATION_ALLOW_DELETIONS,
+            parent.generation,
+            plugin.label()
+        );
+        return Reconciled { ok: false, reason: "DeletionHeld".to_owned(), message };
+    }
+    Reconciled { ok: true, reason: "Applied".to_owned(), message: format!("by {}", plugin.label()) }
+}
+
+/// Writes why a run did not go through. A failure to do so is logged: it must not hide the first one.
+pub(crate) async fn failure(
+    host: &Host,
+    plugin: &ActivePlugin,
+    key: &ParentKey,
+    observation: &Observation,
+    error: &Error,
+) {
+    if !error.is_reported() {
+        return;
+    }
+    let message = format!("{} (by {})", chain(error), plugin.label());
+    let reconciled = Reconciled { ok: false, reason: error.reason(), message };
+    match write(host, plugin, observation, None, &reconciled).await {
+        Ok(Some(written)) => host.dispatch.remember_writes(key, vec![written]),
+        Ok(None) => {}
+        Err(error) => tracing::warn!("{}", chain(&error)),
+    }
+}
+
+/// Writes the status if it says something new. The plugin's field manager owns all of it.
+async fn write(
+    host: &Host,
+    plugin: &ActivePlugin,
+    observation: &Observation,
+    desired: Option<Map<String, Value>>,
+    reconciled: &Reconciled,
+) -> Result<Option<(host_core::ident::ObjectId, Expected)>, Error> {
+    #[derive(Deserialize)]
+    struct Parent {
+        status: Option<Map<String, Value>>,
+    }
+    let parent = &observation.parent.object;
+    let live = serde_json::from_str::<Parent>(&parent.json).ok().and_then(|parent| parent.status);
+    let now = crate::telemetry::now();
+    let Some(status) = merge(live.as_ref(), desired, reconciled, parent.generation, &now) else {
+        return Ok(None);
+    };
+    let id = id(observation);
+    let mut body = Map::new();
+    body.insert("apiVersion".to_owned(), Value::from(id.kind.api_version.as_str()));
+    body.insert("kind".to_owned(), Value::from(id.kind.kind.as_str()));
+    let metadata = if id.key.namespace.is_empty() {
+        json!({ "name": &*id.key.name, "uid": &*parent.uid })
+    } else {
+        json!({ "name": &*id.key.name, "namespace": &*id.key.namespace, "uid": &*parent.uid })
+    };
+    body.insert("metadata".to_owned(), metadata);
+    body.insert("status".to_owned(), Value::Object(status));
+    match host.cluster.patch_status(&id, &plugin.field_manager(), &body).await {
+        Ok(object) => Ok(Some((id, Expected::Version(object.resource_version)))),
+        // Gone in the meantime: there is nobody left to tell.
+        Err(error) if matches!(error.kind(), ApiErrorKind::NotFound | ApiErrorKind::Conflict) => {
+            Ok(None)
+        }
+        Err(source) => Err(Error::Api { doing: format!("writing the status of {id}"), source }),
+    }
+}
