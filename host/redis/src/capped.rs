@@ -33,15 +33,7 @@ impl Capped {
     pub(crate) fn new(inner: Stream) -> (Self, Fault) {
         let fault = Fault::default();
         let (bytes_left, lines_left) = (limits::REPLY_BYTES_MAX, limits::REPLY_LINES_MAX);
-        (
-            Self {
-                inner,
-                bytes_left,
-                lines_left,
-                fault: fault.clone(),
-            },
-            fault,
-        )
+        (Self { inner, bytes_left, lines_left, fault: fault.clone() }, fault)
     }
 
     fn failed<T>(&self, result: io::Result<T>) -> io::Result<T> {
@@ -50,24 +42,17 @@ impl Capped {
         })
     }
 
-    #[allow(
-        clippy::naive_bytecount,
-        reason = "a read is 8 KiB at most: not worth a dependency"
-    )]
+    #[allow(clippy::naive_bytecount, reason = "a read is 8 KiB at most: not worth a dependency")]
     fn count(&mut self, read: &[u8]) -> io::Result<()> {
         let lines = read.iter().filter(|byte| **byte == b'\r').count();
-        let left = self
-            .bytes_left
-            .checked_sub(read.len())
-            .zip(self.lines_left.checked_sub(lines));
+        let left = self.bytes_left.checked_sub(read.len()).zip(self.lines_left.checked_sub(lines));
         let Some((bytes_left, lines_left)) = left else {
             let message = format!(
                 "the reply is larger than {} bytes or {} values",
                 limits::REPLY_BYTES_MAX,
                 limits::REPLY_LINES_MAX
             );
-            self.fault
-                .get_or_init(|| Unreachable::new(Class::TooLarge, message));
+            self.fault.get_or_init(|| Unreachable::new(Class::TooLarge, message));
             return Err(io::Error::other("reply bound reached"));
         };
         (self.bytes_left, self.lines_left) = (bytes_left, lines_left);
@@ -77,10 +62,7 @@ impl Capped {
 
 /// Names an error of a socket or of TLS.
 pub(crate) fn from_io(error: &io::Error) -> Unreachable {
-    if let Some(tls) = error
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<rustls::Error>())
-    {
+    if let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         return Unreachable::new(Class::Tls, tls.to_string());
     }
     let named = [
@@ -88,10 +70,7 @@ pub(crate) fn from_io(error: &io::Error) -> Unreachable {
         (io::ErrorKind::TimedOut, Class::Timeout),
     ];
     let class = named.iter().find(|(kind, _)| *kind == error.kind());
-    Unreachable::new(
-        class.map_or(Class::Unreachable, |(_, class)| *class),
-        error.to_string(),
-    )
+    Unreachable::new(class.map_or(Class::Unreachable, |(_, class)| *class), error.to_string())
 }
 
 impl AsyncRead for Capped {

@@ -22,10 +22,7 @@ pub(crate) enum Word {
     /// Sent as it is.
     Text(String),
     /// Sent as `prefix` followed by the Secret's value.
-    Secret {
-        key: SecretKey,
-        prefix: Option<String>,
-    },
+    Secret { key: SecretKey, prefix: Option<String> },
     /// Sent as the pod's address.
     PodIp(String),
 }
@@ -34,11 +31,7 @@ pub(crate) enum Word {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 enum Placeholder {
-    Secret {
-        name: String,
-        key: String,
-        prefix: Option<String>,
-    },
+    Secret { name: String, key: String, prefix: Option<String> },
     PodIp(String),
 }
 
@@ -58,24 +51,14 @@ impl Command {
         groups: &Groups,
     ) -> Result<Self, RefusedRequest> {
         if words.len() > limits::WORDS_MAX {
-            let problem = format!(
-                "has {} words, at most {} are allowed",
-                words.len(),
-                limits::WORDS_MAX
-            );
+            let problem =
+                format!("has {} words, at most {} are allowed", words.len(), limits::WORDS_MAX);
             return Err(field(path, problem));
         }
         let parse = |(index, word)| parse_word(&format!("{path}[{index}]"), word);
-        let words = words
-            .into_iter()
-            .enumerate()
-            .map(parse)
-            .collect::<Result<Vec<_>, _>>()?;
+        let words = words.into_iter().enumerate().map(parse).collect::<Result<Vec<_>, _>>()?;
         let Some(first) = literal(words.first()) else {
-            return Err(field(
-                path,
-                "must start with the name of a command, a string",
-            ));
+            return Err(field(path, "must start with the name of a command, a string"));
         };
         let row = table::find(first, literal(words.get(1)));
         let name = match (row.words, literal(words.get(1))) {
@@ -137,13 +120,7 @@ impl Command {
                 Word::PodIp(pod) => {
                     let no_address =
                         || Unreachable::new(Class::NoAddress, format!("pod {pod} has no address"));
-                    packed.arg(
-                        resolved
-                            .pod_ips
-                            .get(pod)
-                            .ok_or_else(no_address)?
-                            .to_string(),
-                    )
+                    packed.arg(resolved.pod_ips.get(pod).ok_or_else(no_address)?.to_string())
                 }
             };
         }
@@ -154,11 +131,7 @@ impl Command {
 /// A Secret's value, or the fact that it does not exist.
 pub(crate) fn secret<'a>(key: &SecretKey, resolved: &'a Resolved) -> Result<&'a [u8], Unreachable> {
     let missing = || Unreachable::new(Class::NoSecret, format!("{key} does not exist"));
-    resolved
-        .secrets
-        .get(key)
-        .map(crate::SecretValue::bytes)
-        .ok_or_else(missing)
+    resolved.secrets.get(key).map(crate::SecretValue::bytes).ok_or_else(missing)
 }
 
 fn parse_word(path: &str, word: Value) -> Result<Word, RefusedRequest> {
@@ -175,10 +148,9 @@ fn parse_word(path: &str, word: Value) -> Result<Word, RefusedRequest> {
             Err(field(path, "podIp is not the name of a pod"))
         }
         Placeholder::PodIp(pod) => Ok(Word::PodIp(pod)),
-        Placeholder::Secret { name, key, prefix } => Ok(Word::Secret {
-            key: secret_key(path, name, key)?,
-            prefix,
-        }),
+        Placeholder::Secret { name, key, prefix } => {
+            Ok(Word::Secret { key: secret_key(path, name, key)?, prefix })
+        }
     }
 }
 
@@ -222,9 +194,7 @@ fn judge(path: &str, words: &[Word], shape: Shape) -> Result<(), RefusedRequest>
         Shape::PodAt(index) => pod_at(path, words, index)?,
         Shape::PodAfterTo => {
             let after_to = (1..words.len()).filter(|index| is_word(words.get(*index), "TO"));
-            after_to
-                .into_iter()
-                .try_for_each(|index| pod_at(path, words, index + 1))?;
+            after_to.into_iter().try_for_each(|index| pod_at(path, words, index + 1))?;
         }
         Shape::ConfigGet => judge_config_get(path, words)?,
         Shape::ConfigSet => judge_config_set(path, words)?,
@@ -240,16 +210,8 @@ fn judge(path: &str, words: &[Word], shape: Shape) -> Result<(), RefusedRequest>
                     "a Secret cannot stand here: its value could be read back",
                 ));
             }
-            (
-                true,
-                Word::Secret {
-                    prefix: Some(_), ..
-                },
-            ) if shape != Shape::AclSetUser => {
-                return Err(field(
-                    path(),
-                    "prefix is for the rules of ACL SETUSER; leave it out",
-                ));
+            (true, Word::Secret { prefix: Some(_), .. }) if shape != Shape::AclSetUser => {
+                return Err(field(path(), "prefix is for the rules of ACL SETUSER; leave it out"));
             }
             (true, Word::Text(text)) if shape != Shape::AclSetUser && !text.is_empty() => {
                 return Err(field(
@@ -267,18 +229,14 @@ fn judge(path: &str, words: &[Word], shape: Shape) -> Result<(), RefusedRequest>
 fn may_be_secret(words: &[Word], index: usize, shape: Shape) -> bool {
     let before = |back: usize| index.checked_sub(back).and_then(|index| words.get(index));
     match shape {
-        Shape::ConfigSet if index >= 3 && index % 2 == 1 => SECRET_SETTINGS
-            .iter()
-            .any(|setting| is_word(before(1), setting)),
+        Shape::ConfigSet if index >= 3 && index % 2 == 1 => {
+            SECRET_SETTINGS.iter().any(|setting| is_word(before(1), setting))
+        }
         Shape::AclSetUser => index >= 3 && !matches!(words.get(index), Some(Word::PodIp(_))),
         // MIGRATE host port key db timeout [COPY] [REPLACE] [AUTH password | AUTH2 user password] [KEYS key …]
         Shape::Migrate
             if index >= 7
-                && !words
-                    .iter()
-                    .take(index)
-                    .skip(6)
-                    .any(|word| is_word(Some(word), "KEYS")) =>
+                && !words.iter().take(index).skip(6).any(|word| is_word(Some(word), "KEYS")) =>
         {
             is_word(before(1), "AUTH") || (index >= 8 && is_word(before(2), "AUTH2"))
         }
@@ -306,15 +264,10 @@ fn pod_at(path: &str, words: &[Word], index: usize) -> Result<(), RefusedRequest
 fn setting<'a>(path: &str, words: &'a [Word], index: usize) -> Result<&'a str, RefusedRequest> {
     let plain = |name: &&str| {
         !name.is_empty()
-            && name
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
     };
     literal(words.get(index)).filter(plain).ok_or_else(|| {
-        field(
-            format!("{path}[{index}]"),
-            "must be the exact name of a setting, without wildcards",
-        )
+        field(format!("{path}[{index}]"), "must be the exact name of a setting, without wildcards")
     })
 }
 
@@ -334,17 +287,11 @@ fn judge_config_get(path: &str, words: &[Word]) -> Result<(), RefusedRequest> {
 
 fn judge_config_set(path: &str, words: &[Word]) -> Result<(), RefusedRequest> {
     if words.len() % 2 == 1 || words.len() < 4 {
-        return Err(field(
-            path,
-            "CONFIG SET needs pairs of a setting and a value",
-        ));
+        return Err(field(path, "CONFIG SET needs pairs of a setting and a value"));
     }
     for index in (2..words.len()).step_by(2) {
         let name = setting(path, words, index)?;
-        if FIXED_SETTINGS
-            .iter()
-            .any(|fixed| fixed.eq_ignore_ascii_case(name))
-        {
+        if FIXED_SETTINGS.iter().any(|fixed| fixed.eq_ignore_ascii_case(name)) {
             let problem = format!(
                 "{name} is never set at run time; put it into the server's configuration file"
             );

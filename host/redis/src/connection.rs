@@ -19,20 +19,15 @@ use crate::unreachable::{Class, Unreachable};
 /// Connects to the resolved address.
 pub(crate) async fn open(tls: Option<&Tls>, resolved: &Resolved) -> Result<Stream, Unreachable> {
     // What the request itself got wrong is found before a server is bothered.
-    let tls = tls
-        .map(|tls| Ok((connector(tls, resolved)?, server_name(tls, resolved)?)))
-        .transpose()?;
-    let connecting = tokio::time::timeout(
-        limits::CONNECT_TIMEOUT,
-        TcpStream::connect(resolved.address),
-    );
+    let tls =
+        tls.map(|tls| Ok((connector(tls, resolved)?, server_name(tls, resolved)?))).transpose()?;
+    let connecting =
+        tokio::time::timeout(limits::CONNECT_TIMEOUT, TcpStream::connect(resolved.address));
     let tcp = connecting
         .await
         .map_err(|_| {
-            let message = format!(
-                "no connection within {} ms",
-                limits::CONNECT_TIMEOUT.as_millis()
-            );
+            let message =
+                format!("no connection within {} ms", limits::CONNECT_TIMEOUT.as_millis());
             Unreachable::new(Class::Timeout, message)
         })?
         .and_then(|tcp| tcp.set_nodelay(true).map(|()| tcp))
@@ -69,9 +64,7 @@ fn certificates(
 fn connector(tls: &Tls, resolved: &Resolved) -> Result<TlsConnector, Unreachable> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(&tls.ca, resolved)? {
-        roots
-            .add(certificate)
-            .map_err(|error| tls_error(&tls.ca, error))?;
+        roots.add(certificate).map_err(|error| tls_error(&tls.ca, error))?;
     }
     let unusable = |error: rustls::Error| Unreachable::new(Class::Tls, error.to_string());
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -98,9 +91,6 @@ fn server_name(tls: &Tls, resolved: &Resolved) -> Result<ServerName<'static>, Un
         return Ok(ServerName::from(resolved.address.ip()));
     };
     ServerName::try_from(name.clone()).map_err(|_| {
-        Unreachable::new(
-            Class::Tls,
-            format!("{name:?} is not a name a certificate can have"),
-        )
+        Unreachable::new(Class::Tls, format!("{name:?} is not a name a certificate can have"))
     })
 }

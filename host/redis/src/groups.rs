@@ -37,12 +37,7 @@ impl Group {
     ];
 
     /// What an empty list of groups grants.
-    pub const DEFAULT: [Self; 4] = [
-        Self::Observe,
-        Self::Topology,
-        Self::Config,
-        Self::Persistence,
-    ];
+    pub const DEFAULT: [Self; 4] = [Self::Observe, Self::Topology, Self::Config, Self::Persistence];
 
     /// As a person writes it.
     pub fn as_str(self) -> &'static str {
@@ -115,18 +110,14 @@ mod tests {
     #[test]
     fn a_grant_that_names_groups_grants_no_other() {
         let groups = groups_from(&["migration".into(), "observe".into()]).unwrap();
-        let granted: Vec<_> = Group::ALL
-            .into_iter()
-            .filter(|group| groups.contains(*group))
-            .collect();
+        let granted: Vec<_> =
+            Group::ALL.into_iter().filter(|group| groups.contains(*group)).collect();
         assert_eq!(granted, [Group::Observe, Group::Migration]);
     }
 
     #[test]
     fn an_unknown_group_is_named_beside_the_known_ones() {
-        let error = groups_from(&["observe".into(), "Data".into()])
-            .unwrap_err()
-            .to_string();
+        let error = groups_from(&["observe".into(), "Data".into()]).unwrap_err().to_string();
         assert!(error.contains("\"Data\""), "{error}");
         for group in Group::ALL {
             assert!(error.contains(group.as_str()), "{error}");

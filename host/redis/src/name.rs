@@ -2,10 +2,7 @@
 
 /// A DNS-1123 subdomain, as names of pods and Secrets are.
 pub(crate) fn is_object_name(text: &str) -> bool {
-    text.len() <= 253
-        && text
-            .split('.')
-            .all(|label| host_core::text::is_dns_label(label, 253))
+    text.len() <= 253 && text.split('.').all(|label| host_core::text::is_dns_label(label, 253))
 }
 
 /// A key in a Secret's data.

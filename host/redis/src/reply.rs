@@ -39,18 +39,12 @@ impl Reply {
 
 /// The replies as JSON.
 pub(crate) fn to_json(replies: &[Reply], resolved: &Resolved) -> Result<String, Unreachable> {
-    let all = Answer {
-        reachable: true,
-        address: resolved.address.to_string(),
-        replies,
-    };
+    let all = Answer { reachable: true, address: resolved.address.to_string(), replies };
     let json = serde_json::to_string(&all)
         .map_err(|error| Unreachable::new(Class::Protocol, error.to_string()))?;
     if json.len() > limits::REPLY_JSON_BYTES_MAX {
-        let message = format!(
-            "the reply takes more than {} bytes as JSON",
-            limits::REPLY_JSON_BYTES_MAX
-        );
+        let message =
+            format!("the reply takes more than {} bytes as JSON", limits::REPLY_JSON_BYTES_MAX);
         return Err(Unreachable::new(Class::TooLarge, message));
     }
     Ok(json)
@@ -58,10 +52,8 @@ pub(crate) fn to_json(replies: &[Reply], resolved: &Resolved) -> Result<String, 
 
 fn convert(value: Value, resolved: &Resolved, depth: usize) -> Result<Reply, Unreachable> {
     if depth > limits::REPLY_DEPTH_MAX {
-        let message = format!(
-            "the reply is nested more than {} lists deep",
-            limits::REPLY_DEPTH_MAX
-        );
+        let message =
+            format!("the reply is nested more than {} lists deep", limits::REPLY_DEPTH_MAX);
         return Err(Unreachable::new(Class::TooLarge, message));
     }
     match value {
@@ -74,9 +66,7 @@ fn convert(value: Value, resolved: &Resolved, depth: usize) -> Result<Reply, Unr
                 .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
         )),
         Value::Array(values) => {
-            let items = values
-                .into_iter()
-                .map(|value| convert(value, resolved, depth + 1));
+            let items = values.into_iter().map(|value| convert(value, resolved, depth + 1));
             items.collect::<Result<_, _>>().map(Reply::List)
         }
         Value::ServerError(error) => Ok(from_error(&error, resolved)),

@@ -61,18 +61,12 @@ impl RefusedRequest {
             Self::Field { .. } => "InvalidRequest",
             Self::NotGranted { .. } => "NotGranted",
         };
-        Problem {
-            reason: reason.to_owned(),
-            message: self.to_string(),
-        }
+        Problem { reason: reason.to_owned(), message: self.to_string() }
     }
 }
 
 pub(crate) fn field(path: impl Into<String>, problem: impl Into<String>) -> RefusedRequest {
-    RefusedRequest::Field {
-        path: path.into(),
-        problem: problem.into(),
-    }
+    RefusedRequest::Field { path: path.into(), problem: problem.into() }
 }
 
 /// Who to log in as.
@@ -125,26 +119,16 @@ impl Request {
     pub fn secrets(&self) -> BTreeSet<SecretKey> {
         let auth = self.auth.iter().map(|auth| &auth.password);
         let tls = self.tls.iter().flat_map(|tls| {
-            let client = tls
-                .client
-                .iter()
-                .flat_map(|(certificate, key)| [certificate, key]);
+            let client = tls.client.iter().flat_map(|(certificate, key)| [certificate, key]);
             std::iter::once(&tls.ca).chain(client)
         });
-        auth.chain(tls)
-            .chain(self.commands.iter().flat_map(Command::secrets))
-            .cloned()
-            .collect()
+        auth.chain(tls).chain(self.commands.iter().flat_map(Command::secrets)).cloned().collect()
     }
 
     /// Pods whose addresses it needs, in the parent's namespace; [`Self::pod`] is not among them unless a command
     /// names it.
     pub fn pod_ips(&self) -> BTreeSet<String> {
-        self.commands
-            .iter()
-            .flat_map(Command::pod_ips)
-            .map(str::to_owned)
-            .collect()
+        self.commands.iter().flat_map(Command::pod_ips).map(str::to_owned).collect()
     }
 
     fn parse(json: &str, purpose: Purpose, groups: &Groups) -> Result<Self, RefusedRequest> {
@@ -158,15 +142,7 @@ impl Request {
         }
         let written: Written =
             serde_json::from_str(json).map_err(|error| field("request", error.to_string()))?;
-        let Written {
-            pod,
-            pod_uid,
-            port,
-            commands,
-            auth,
-            tls,
-            timeout_ms,
-        } = written;
+        let Written { pod, pod_uid, port, commands, auth, tls, timeout_ms } = written;
         if !is_object_name(&pod) {
             return Err(field("pod", format!("{pod:?} is not the name of a pod")));
         }
@@ -174,11 +150,8 @@ impl Request {
             return Err(field("port", "must be 1 to 65535"));
         }
         if commands.is_empty() || commands.len() > limits::COMMANDS_MAX {
-            let problem = format!(
-                "has {} commands, must have 1 to {}",
-                commands.len(),
-                limits::COMMANDS_MAX
-            );
+            let problem =
+                format!("has {} commands, must have 1 to {}", commands.len(), limits::COMMANDS_MAX);
             return Err(field("commands", problem));
         }
         let parse =
@@ -187,11 +160,7 @@ impl Request {
             pod,
             pod_uid,
             port: port.unwrap_or(PORT_DEFAULT),
-            commands: commands
-                .into_iter()
-                .enumerate()
-                .map(parse)
-                .collect::<Result<_, _>>()?,
+            commands: commands.into_iter().enumerate().map(parse).collect::<Result<_, _>>()?,
             auth: auth.map(WrittenAuth::check).transpose()?,
             tls: tls.map(WrittenTls::check).transpose()?,
             timeout: timeout(timeout_ms, purpose)?,
@@ -270,10 +239,7 @@ struct WrittenAuth {
 impl WrittenAuth {
     fn check(self) -> Result<Auth, RefusedRequest> {
         let password = self.password_secret.check("auth.passwordSecret")?;
-        Ok(Auth {
-            username: self.username,
-            password,
-        })
+        Ok(Auth { username: self.username, password })
     }
 }
 

@@ -55,11 +55,7 @@ pub struct Resolved {
 impl Resolved {
     /// For a request that names nothing but its pod.
     pub fn at(address: SocketAddr) -> Self {
-        Self {
-            address,
-            secrets: BTreeMap::new(),
-            pod_ips: BTreeMap::new(),
-        }
+        Self { address, secrets: BTreeMap::new(), pod_ips: BTreeMap::new() }
     }
 
     /// Replaces every secret in a text that came from a server or a library.
@@ -82,16 +78,10 @@ mod tests {
 
     #[test]
     fn a_secret_never_shows_in_debug_or_scrubbed_text() {
-        let key = SecretKey {
-            name: "auth".into(),
-            key: "password".into(),
-        };
+        let key = SecretKey { name: "auth".into(), key: "password".into() };
         let mut resolved = Resolved::at(([127, 0, 0, 1], 6379).into());
         resolved.secrets.insert(key, SecretValue::new("hunter2"));
         assert!(!format!("{resolved:?}").contains("hunter2"));
-        assert_eq!(
-            resolved.scrub("modifier '>hunter2': bad"),
-            "modifier '>[secret]': bad"
-        );
+        assert_eq!(resolved.scrub("modifier '>hunter2': bad"), "modifier '>[secret]': bad");
     }
 }

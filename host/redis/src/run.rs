@@ -26,13 +26,11 @@ pub async fn probe(request: &ProbeRequest, resolved: &Resolved) -> String {
 /// Commands a server. The first error reply ends the list and is the problem; commands before it were carried out.
 /// Takes at most the request's timeout; whether a command that was cut off took effect is for the next probe to see.
 pub async fn act(request: &ActionRequest, resolved: &Resolved) -> Result<String, Problem> {
-    let replies = run(request, resolved, true)
-        .await
-        .map_err(|unreachable| unreachable.problem())?;
-    if let (Some(Reply::Error { code, message }), Some(command)) = (
-        replies.last(),
-        request.commands.get(replies.len().saturating_sub(1)),
-    ) {
+    let replies =
+        run(request, resolved, true).await.map_err(|unreachable| unreachable.problem())?;
+    if let (Some(Reply::Error { code, message }), Some(command)) =
+        (replies.last(), request.commands.get(replies.len().saturating_sub(1)))
+    {
         let message = format!("{}: {code} {message}", command.name());
         return Err(Problem {
             reason: error_reply::reason(code, &message).to_owned(),
@@ -54,16 +52,9 @@ async fn run(
     resolved: &Resolved,
     stop_at_error: bool,
 ) -> Result<Vec<Reply>, Unreachable> {
-    let packed = request
-        .commands
-        .iter()
-        .map(|command| command.packed(resolved));
+    let packed = request.commands.iter().map(|command| command.packed(resolved));
     let packed = packed.collect::<Result<Vec<_>, _>>()?;
-    let login = request
-        .auth
-        .as_ref()
-        .map(|auth| login(auth, resolved))
-        .transpose()?;
+    let login = request.auth.as_ref().map(|auth| login(auth, resolved)).transpose()?;
     let talk = async {
         let (capped, fault) = Capped::new(connection::open(request.tls.as_ref(), resolved).await?);
         // Nothing is sent but what the request says: a user may be allowed nothing else.
@@ -72,11 +63,7 @@ async fn run(
         let opened = MultiplexedConnection::new_with_config(&info, capped, config).await;
         let (connection, driver) = opened.map_err(|error| broken(&error, &fault))?;
         let exchange = async {
-            let mut session = Session {
-                connection,
-                fault,
-                resolved,
-            };
+            let mut session = Session { connection, fault, resolved };
             if let Some(login) = &login {
                 session.log_in(login).await?;
             }
@@ -91,12 +78,10 @@ async fn run(
         }
         exchange.await
     };
-    tokio::time::timeout(request.timeout, talk)
-        .await
-        .unwrap_or_else(|_| {
-            let message = format!("no answer within {} ms", request.timeout.as_millis());
-            Err(Unreachable::new(Class::Timeout, message))
-        })
+    tokio::time::timeout(request.timeout, talk).await.unwrap_or_else(|_| {
+        let message = format!("no answer within {} ms", request.timeout.as_millis());
+        Err(Unreachable::new(Class::Timeout, message))
+    })
 }
 
 impl Session<'_> {
@@ -129,10 +114,7 @@ impl Session<'_> {
 
     async fn ask(&mut self, command: &Cmd) -> Result<Reply, Unreachable> {
         let value = self.connection.send_packed_command(command).await;
-        Reply::from_value(
-            value.map_err(|error| broken(&error, &self.fault))?,
-            self.resolved,
-        )
+        Reply::from_value(value.map_err(|error| broken(&error, &self.fault))?, self.resolved)
     }
 }
 
@@ -140,10 +122,7 @@ impl Session<'_> {
 fn broken(error: &RedisError, fault: &Fault) -> Unreachable {
     let blurred = || {
         if error.kind() == ErrorKind::Parse {
-            Unreachable::new(
-                Class::Protocol,
-                "what answers on this port does not speak Redis",
-            )
+            Unreachable::new(Class::Protocol, "what answers on this port does not speak Redis")
         } else {
             Unreachable::new(Class::Unreachable, "the connection was closed")
         }

@@ -37,11 +37,7 @@ pub(crate) struct Row {
 }
 
 const fn row(words: &'static [&'static str], group: Group, shape: Shape) -> Row {
-    Row {
-        words,
-        group,
-        shape,
-    }
+    Row { words, group, shape }
 }
 
 const fn plain(words: &'static [&'static str], group: Group) -> Row {
@@ -116,12 +112,8 @@ pub(crate) fn find(first: &str, second: Option<&str>) -> &'static Row {
 }
 
 /// Settings whose value is a secret: never read, and set from a Secret only.
-pub(crate) const SECRET_SETTINGS: [&str; 4] = [
-    "requirepass",
-    "masterauth",
-    "tls-key-file-pass",
-    "tls-client-key-file-pass",
-];
+pub(crate) const SECRET_SETTINGS: [&str; 4] =
+    ["requirepass", "masterauth", "tls-key-file-pass", "tls-client-key-file-pass"];
 
 /// Settings that are not read although their value is no secret: a user's name is half of a login.
 pub(crate) const HIDDEN_SETTINGS: [&str; 1] = ["masteruser"];

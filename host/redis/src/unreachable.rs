@@ -60,10 +60,7 @@ pub struct Unreachable {
 impl Unreachable {
     /// Made by the caller when a name in a request stands for nothing.
     pub fn new(class: Class, message: impl AsRef<str>) -> Self {
-        Self {
-            class,
-            message: cut(message.as_ref(), limits::PROBLEM_BYTES_MAX),
-        }
+        Self { class, message: cut(message.as_ref(), limits::PROBLEM_BYTES_MAX) }
     }
 
     /// The reply to a probe, JSON.
@@ -76,10 +73,7 @@ impl Unreachable {
 
     /// The outcome of an action.
     pub fn problem(&self) -> Problem {
-        Problem {
-            reason: self.class.reason().to_owned(),
-            message: self.message.clone(),
-        }
+        Problem { reason: self.class.reason().to_owned(), message: self.message.clone() }
     }
 }
 
