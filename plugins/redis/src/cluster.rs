@@ -39,11 +39,12 @@ pub fn plan(input: &Input<'_>) -> Plan {
 fn report(input: &Input<'_>, view: &View<'_>, plan: &mut Plan) {
     plan.shards = Some((view.owners(), view.assigned.len()));
     plan.in_sync.clear();
-    for (name, pod) in input.expected() {
-        match pod {
-            Some(pod) if pod.redis().is_some() => member(input, view, pod, plan),
-            _ => plan.problem("PodDown", format!("{name} does not serve")),
-        }
+    for (name, _) in input.expected().filter(|(_, pod)| pod.is_none_or(|pod| pod.redis().is_none()))
+    {
+        plan.problem("PodDown", format!("{name} does not serve"));
+    }
+    for pod in input.pods.iter().filter(|pod| pod.redis().is_some()) {
+        member(input, view, pod, plan);
     }
     if view.assigned.len() < u32::from(SLOTS) && input.memory.formed {
         let lost = u32::from(SLOTS) - view.assigned.len();
