@@ -6,6 +6,7 @@
 //! **Invariant:** a version that cannot be loaded changes nothing: the active one keeps running.
 
 mod load;
+mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use host_core::ident::{Digest, Kind, ObjectKey};
 use host_core::object::StoredObject;
 use host_core::text;
-use host_kube::{Change, Regarding, Scope, Subscription};
+use host_kube::{Change, Regarding, Scope, Status, Subscription};
 use host_wasm::{Compiler, Engine};
 use tokio::sync::Notify;
 
@@ -141,7 +142,9 @@ async fn watch_config_maps(host: &Arc<Host>) {
     let rollout = &host.rollout;
     let scope = Scope::Namespace(rollout.inbox.namespace.clone());
     let subscription = host.informers.subscribe(config_map(), scope);
-    let mut said = String::new();
+    // Being listed takes a moment and is not worth a line.
+    let mut said =
+        format!("ConfigMaps of namespace {}: {}", rollout.inbox.namespace, Status::Syncing);
     while !subscription.store().is_synced() {
         let state = format!(
             "ConfigMaps of namespace {}: {}",
@@ -149,7 +152,7 @@ async fn watch_config_maps(host: &Arc<Host>) {
             subscription.store().status()
         );
         if state != said {
-            tracing::info!("waiting for {state}");
+            tracing::warn!("waiting for {state}");
             said.clone_from(&state);
         }
         *rollout.waiting_for.lock().unwrap_or_else(PoisonError::into_inner) = state;
@@ -223,6 +226,7 @@ async fn load_and_report(host: &Arc<Host>, source: Source, object: Option<Arc<St
             let message = format!("{} is active", active.label());
             tracing::info!(plugin = name, digest = %active.plugin.id().digest, took = ?started.elapsed(), "{message}");
             host.metrics.loaded(&name, "success");
+            watch::start(&active);
             event(
                 host,
                 object.as_deref(),

@@ -102,6 +102,7 @@ async fn start(args: RunArgs) -> anyhow::Result<()> {
         resync,
     });
     tracing::info!(version = env!("CARGO_PKG_VERSION"), %listen, "started");
+    tokio::spawn(greet(host.cluster.clone()));
     tokio::spawn(serve::serve(listener, Arc::clone(&host)));
     tokio::spawn(Rollout::run(Arc::clone(&host), sources));
     work(&host, drain).await?;
@@ -117,6 +118,14 @@ impl Host {
         let controller = format!("{}/{controller}", host_core::text::DOMAIN);
         let reporter = Reporter { controller, instance: self.instance.clone() };
         self.recorder.record(reporter, regarding, event);
+    }
+}
+
+/// Says which cluster this is, or what is wrong with it. The host stays up either way: informers keep trying.
+async fn greet(cluster: Client) {
+    match cluster.ping().await {
+        Ok(version) => tracing::info!(address = cluster.address(), version, "connected"),
+        Err(error) => tracing::error!("{}; trying on", crate::error::chain(&error)),
     }
 }
 
