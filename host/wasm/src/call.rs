@@ -28,13 +28,7 @@ impl CallBudget {
             if (1..=max).contains(&value) {
                 Ok(value)
             } else {
-                Err(LoadError::Limits {
-                    plugin: plugin.clone(),
-                    field,
-                    value,
-                    min: 1,
-                    max,
-                })
+                Err(LoadError::Limits { plugin: plugin.clone(), field, value, min: 1, max })
             }
         };
         Ok(Self {
@@ -43,11 +37,7 @@ impl CallBudget {
                 settings.call_deadline_ms,
                 limits::CALL_DEADLINE_MS_MAX,
             )?,
-            memory_mib: within(
-                "limits.memoryMib",
-                settings.memory_mib,
-                limits::MEMORY_MIB_MAX,
-            )?,
+            memory_mib: within("limits.memoryMib", settings.memory_mib, limits::MEMORY_MIB_MAX)?,
             output_bytes: limits::OUTPUT_BYTES_MAX,
         })
     }
@@ -114,17 +104,12 @@ pub(crate) fn call<R>(
     // Held until the store is gone, and with it the slot of the pool.
     let _slot = engine.enter();
     let memory_bytes_left = budget.memory_mib as usize * 1024 * 1024;
-    let state = CallState {
-        log: CallLog::default(),
-        memory_bytes_left,
-    };
+    let state = CallState { log: CallLog::default(), memory_bytes_left };
     let mut store = Store::new(engine.wasmtime(), state);
     store.limiter(|state| state);
     store.set_epoch_deadline(budget.ticks());
     store.set_hostcall_fuel(budget.output_bytes);
-    let result = plugin
-        .instantiate(&mut store)
-        .and_then(|instance| body(&instance, &mut store));
+    let result = plugin.instantiate(&mut store).and_then(|instance| body(&instance, &mut store));
     let log = store.into_data().log;
     let result = result.map_err(|error| classify(&error, &log, &budget));
     (result, log.into_lines())

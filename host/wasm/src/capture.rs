@@ -29,18 +29,10 @@ impl CapturedPlugin {
     /// `source_name` is what people call the place it came from; it stands for the plugin's name until the plugin
     /// has described itself.
     pub fn new(source_name: &str, payload: &[u8]) -> Result<Self, LoadError> {
-        let bytes = unpack(payload).map_err(|source| LoadError::Capture {
-            name: source_name.to_owned(),
-            source,
-        })?;
-        let id = PluginId {
-            name: source_name.into(),
-            digest: Digest::of(&bytes),
-        };
-        Ok(Self {
-            id,
-            bytes: bytes.into(),
-        })
+        let bytes = unpack(payload)
+            .map_err(|source| LoadError::Capture { name: source_name.to_owned(), source })?;
+        let id = PluginId { name: source_name.into(), digest: Digest::of(&bytes) };
+        Ok(Self { id, bytes: bytes.into() })
     }
 
     /// The source's name and the component's digest.
@@ -56,18 +48,12 @@ impl CapturedPlugin {
 
 fn unpack(payload: &[u8]) -> Result<Vec<u8>, CaptureError> {
     if payload.len() > COMPONENT_BYTES_MAX {
-        return Err(CaptureError::TooLarge {
-            bytes: payload.len(),
-            max: COMPONENT_BYTES_MAX,
-        });
+        return Err(CaptureError::TooLarge { bytes: payload.len(), max: COMPONENT_BYTES_MAX });
     }
     let Some(packing) = Packing::of(payload) else {
         return Ok(payload.to_vec());
     };
-    let failed = |source| CaptureError::Unpack {
-        packing: packing.name(),
-        source,
-    };
+    let failed = |source| CaptureError::Unpack { packing: packing.name(), source };
     let bytes = match packing {
         Packing::Gzip => read_bounded(MultiGzDecoder::new(payload)),
         Packing::Zstd => zstd(payload).and_then(read_bounded),
@@ -75,10 +61,7 @@ fn unpack(payload: &[u8]) -> Result<Vec<u8>, CaptureError> {
     let bytes = bytes.map_err(failed)?;
     if bytes.len() > COMPONENT_BYTES_MAX {
         let packing = packing.name();
-        return Err(CaptureError::UnpacksTooLarge {
-            packing,
-            max: COMPONENT_BYTES_MAX,
-        });
+        return Err(CaptureError::UnpacksTooLarge { packing, max: COMPONENT_BYTES_MAX });
     }
     Ok(bytes)
 }
@@ -92,9 +75,7 @@ fn zstd(payload: &[u8]) -> io::Result<impl Read + '_> {
 /// Reads one byte past the bound at most: a bomb stops there, whatever it would unpack to.
 fn read_bounded(reader: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    reader
-        .take(COMPONENT_BYTES_MAX as u64 + 1)
-        .read_to_end(&mut bytes)?;
+    reader.take(COMPONENT_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -132,10 +113,7 @@ mod tests {
         for bomb in [gzip(&zeros), zstd::encode_all(&*zeros, 3).unwrap()] {
             assert!(bomb.len() < 80_000, "{}", bomb.len());
             let reason = reason(&bomb);
-            assert!(
-                reason.contains("unpacks to more than 8388608 bytes"),
-                "{reason}"
-            );
+            assert!(reason.contains("unpacks to more than 8388608 bytes"), "{reason}");
         }
     }
 

@@ -34,11 +34,7 @@ pub struct CompilerLimits {
 
 impl Default for CompilerLimits {
     fn default() -> Self {
-        Self {
-            cpu_seconds: 10,
-            memory_mib: 2_048,
-            wall_clock: Duration::from_secs(15),
-        }
+        Self { cpu_seconds: 10, memory_mib: 2_048, wall_clock: Duration::from_secs(15) }
     }
 }
 
@@ -66,24 +62,17 @@ impl CompiledPlugin {
         let code = child::precompile(plugin.bytes());
         let (id, facts) = plugin.into_parts();
         match code {
-            Ok(code) => Ok(Self {
-                id,
-                facts,
-                code: TrustedCode::from_own_compiler(code),
-            }),
-            Err(problem) => Err(LoadError::Compile {
-                plugin: id,
-                source: CompileError::Invalid { problem },
-            }),
+            Ok(code) => Ok(Self { id, facts, code: TrustedCode::from_own_compiler(code) }),
+            Err(problem) => {
+                Err(LoadError::Compile { plugin: id, source: CompileError::Invalid { problem } })
+            }
         }
     }
 }
 
 impl std::fmt::Debug for CompiledPlugin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("CompiledPlugin")
-            .field(&self.id)
-            .finish_non_exhaustive()
+        f.debug_tuple("CompiledPlugin").field(&self.id).finish_non_exhaustive()
     }
 }
 
@@ -99,12 +88,7 @@ impl Compiler {
         limits: CompilerLimits,
     ) -> Result<Self, EngineError> {
         let cache = cache_dir.map(cache::Cache::new).transpose()?;
-        Ok(Self {
-            command,
-            cache,
-            limits,
-            refused: Mutex::default(),
-        })
+        Ok(Self { command, cache, limits, refused: Mutex::default() })
     }
 
     /// Compiles a plugin, or takes it from the cache. Blocks, at most for the wall-clock limit of each compilation before it.

@@ -48,13 +48,7 @@ fn decisions(first: &RawDecision, second: &RawDecision) -> Option<String> {
         .or_else(|| part("status", &first.status, &second.status))
         .or_else(|| items("events", &first.events, &second.events))
         .or_else(|| items("actions", &first.actions, &second.actions))
-        .or_else(|| {
-            part(
-                "requeue-after-ms",
-                &first.requeue_after_ms,
-                &second.requeue_after_ms,
-            )
-        })
+        .or_else(|| part("requeue-after-ms", &first.requeue_after_ms, &second.requeue_after_ms))
         .or_else(|| part("finished", &first.finished, &second.finished))
 }
 

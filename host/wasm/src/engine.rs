@@ -36,11 +36,8 @@ impl Engine {
     /// Reserves the pool and starts the ticker.
     pub fn new(config: EngineConfig) -> Result<Self, EngineError> {
         let calls = config.max_concurrent_calls.max(1);
-        let wasmtime =
-            wasmtime::Engine::new(&config::pooled(calls)).map_err(|error| EngineError::Pool {
-                calls,
-                problem: format!("{error:#}"),
-            })?;
+        let wasmtime = wasmtime::Engine::new(&config::pooled(calls))
+            .map_err(|error| EngineError::Pool { calls, problem: format!("{error:#}") })?;
         let mut linker = Linker::new(&wasmtime);
         v1::operator_host::plugin::log::add_to_linker::<_, HasSelf<CallState>>(
             &mut linker,
@@ -48,18 +45,8 @@ impl Engine {
         )
         .map_err(|error| EngineError::Link(format!("{error:#}")))?;
         let ticker = Ticker::start(wasmtime.clone()).map_err(EngineError::Ticker)?;
-        let gate = Gate {
-            free: Mutex::new(calls),
-            changed: Condvar::new(),
-        };
-        Ok(Self {
-            shared: Arc::new(Shared {
-                wasmtime,
-                linker,
-                gate,
-                _ticker: ticker,
-            }),
-        })
+        let gate = Gate { free: Mutex::new(calls), changed: Condvar::new() };
+        Ok(Self { shared: Arc::new(Shared { wasmtime, linker, gate, _ticker: ticker }) })
     }
 
     pub(crate) fn wasmtime(&self) -> &wasmtime::Engine {
@@ -89,10 +76,7 @@ impl Gate {
     fn enter(&self) -> Slot<'_> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         while *free == 0 {
-            free = self
-                .changed
-                .wait(free)
-                .unwrap_or_else(PoisonError::into_inner);
+            free = self.changed.wait(free).unwrap_or_else(PoisonError::into_inner);
         }
         *free -= 1;
         Slot(self)
@@ -120,13 +104,8 @@ impl Ticker {
                 engine.increment_epoch();
             }
         };
-        let thread = thread::Builder::new()
-            .name("plugin-epoch".into())
-            .spawn(tick)?;
-        Ok(Self {
-            stop: Some(stop),
-            thread: Some(thread),
-        })
+        let thread = thread::Builder::new().name("plugin-epoch".into()).spawn(tick)?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 }
 
@@ -146,15 +125,9 @@ mod tests {
 
     #[test]
     fn the_ticker_ends_with_the_engine() {
-        let engine = Engine::new(EngineConfig {
-            max_concurrent_calls: 1,
-        })
-        .unwrap();
+        let engine = Engine::new(EngineConfig { max_concurrent_calls: 1 }).unwrap();
         let weak = engine.shared.wasmtime.weak();
         drop(engine);
-        assert!(
-            weak.upgrade().is_none(),
-            "the ticker's thread still holds the engine"
-        );
+        assert!(weak.upgrade().is_none(), "the ticker's thread still holds the engine");
     }
 }

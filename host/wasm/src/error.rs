@@ -68,18 +68,9 @@ impl LoadError {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Capture { .. } => "PluginUnreadable",
-            Self::Verify {
-                source: VerifyError::OtherContract { .. },
-                ..
-            } => "PluginContract",
-            Self::Verify {
-                source: VerifyError::Imports { .. },
-                ..
-            } => "PluginImports",
-            Self::Verify {
-                source: VerifyError::Limit { .. },
-                ..
-            } => "PluginTooLarge",
+            Self::Verify { source: VerifyError::OtherContract { .. }, .. } => "PluginContract",
+            Self::Verify { source: VerifyError::Imports { .. }, .. } => "PluginImports",
+            Self::Verify { source: VerifyError::Limit { .. }, .. } => "PluginTooLarge",
             Self::Verify { .. } => "PluginInvalid",
             Self::Compile { .. } => "PluginCompile",
             Self::Link { .. } => "PluginLink",

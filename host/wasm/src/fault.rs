@@ -100,9 +100,7 @@ const OUTPUT_EXHAUSTED: &str = "fuel allocated for hostcalls has been exhausted"
 /// Finds the fault behind an error.
 pub(crate) fn classify(error: &wasmtime::Error, log: &CallLog, budget: &CallBudget) -> FaultKind {
     if error.is::<MemoryExceeded>() {
-        return FaultKind::Memory {
-            mib: budget.memory_mib,
-        };
+        return FaultKind::Memory { mib: budget.memory_mib };
     }
     if error.is::<LogQuotaExceeded>() {
         return FaultKind::LogQuota;
@@ -110,20 +108,14 @@ pub(crate) fn classify(error: &wasmtime::Error, log: &CallLog, budget: &CallBudg
     let Some(trap) = error.downcast_ref::<Trap>() else {
         let root = error.root_cause().to_string();
         return if root.contains(OUTPUT_EXHAUSTED) {
-            FaultKind::OutputTooLarge {
-                max: budget.output_bytes,
-            }
+            FaultKind::OutputTooLarge { max: budget.output_bytes }
         } else {
-            FaultKind::BadOutput {
-                problem: cut(&root, FAULT_TEXT_BYTES_MAX),
-            }
+            FaultKind::BadOutput { problem: cut(&root, FAULT_TEXT_BYTES_MAX) }
         };
     };
     let backtrace = error.downcast_ref::<WasmBacktrace>();
     if *trap == Trap::Interrupt {
-        return FaultKind::Deadline {
-            ms: budget.deadline_ms,
-        };
+        return FaultKind::Deadline { ms: budget.deadline_ms };
     }
     let runaway = *trap == Trap::MemoryOutOfBounds && backtrace.is_some_and(is_recursion);
     if *trap == Trap::StackOverflow || runaway {
@@ -131,23 +123,14 @@ pub(crate) fn classify(error: &wasmtime::Error, log: &CallLog, budget: &CallBudg
     }
     match log.last_error() {
         Some(message) if *trap == Trap::UnreachableCodeReached => FaultKind::Panicked { message },
-        _ => FaultKind::Trapped {
-            problem: trap_text(*trap, backtrace),
-        },
+        _ => FaultKind::Trapped { problem: trap_text(*trap, backtrace) },
     }
 }
 
 fn is_recursion(backtrace: &WasmBacktrace) -> bool {
     let frames = backtrace.frames();
-    let same = |index| {
-        frames
-            .iter()
-            .filter(|frame| frame.func_index() == index)
-            .count()
-    };
-    frames
-        .iter()
-        .any(|frame| same(frame.func_index()) >= RECURSION_FRAMES)
+    let same = |index| frames.iter().filter(|frame| frame.func_index() == index).count();
+    frames.iter().any(|frame| same(frame.func_index()) >= RECURSION_FRAMES)
 }
 
 fn trap_text(trap: Trap, backtrace: Option<&WasmBacktrace>) -> String {

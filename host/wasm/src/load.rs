@@ -30,9 +30,7 @@ pub struct Plugin {
 
 impl fmt::Debug for Plugin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Plugin")
-            .field(&self.id)
-            .finish_non_exhaustive()
+        f.debug_tuple("Plugin").field(&self.id).finish_non_exhaustive()
     }
 }
 
@@ -50,38 +48,23 @@ impl Engine {
         let component = code.load(self.wasmtime()).map_err(link)?;
         let pre = self.linker().instantiate_pre(&component).map_err(link)?;
         let pre = v1::PluginPre::new(pre).map_err(link)?;
-        let small = CallBudget {
-            output_bytes: DESCRIPTOR_BYTES_MAX,
-            ..budget
-        };
+        let small = CallBudget { output_bytes: DESCRIPTOR_BYTES_MAX, ..budget };
         let (descriptor, _) = call(self, &pre, small, |instance, store| {
-            instance
-                .operator_host_plugin_reconciler()
-                .call_describe(store)
+            instance.operator_host_plugin_reconciler().call_describe(store)
         });
         let descriptor = match descriptor {
             Ok(descriptor) => Descriptor::from(descriptor),
             Err(kind) => return Err(CallFault { plugin: id, kind }.into()),
         };
         let id = named(id, &descriptor);
-        Ok(Plugin {
-            id,
-            descriptor,
-            facts,
-            engine: self.clone(),
-            pre,
-            budget,
-        })
+        Ok(Plugin { id, descriptor, facts, engine: self.clone(), pre, budget })
     }
 }
 
 /// From here on the plugin goes by its own name, unless that name is one nobody could print.
 fn named(id: PluginId, descriptor: &Descriptor) -> PluginId {
     if is_dns_label(&descriptor.name, PLUGIN_NAME_MAX) {
-        PluginId {
-            name: descriptor.name.as_str().into(),
-            ..id
-        }
+        PluginId { name: descriptor.name.as_str().into(), ..id }
     } else {
         id
     }
@@ -116,18 +99,13 @@ impl Plugin {
     ) -> Result<Result<Verdict, Failure>, CallFault> {
         let (result, lines) = call(&self.engine, &self.pre, self.budget, |instance, store| {
             v1::lend(snapshot, |snapshot| {
-                instance
-                    .operator_host_plugin_reconciler()
-                    .call_reconcile(store, snapshot)
+                instance.operator_host_plugin_reconciler().call_reconcile(store, snapshot)
             })
         });
         lines.into_iter().for_each(log);
         match result {
             Ok(verdict) => Ok(verdict.map(Verdict::from).map_err(Failure::from)),
-            Err(kind) => Err(CallFault {
-                plugin: self.id.clone(),
-                kind,
-            }),
+            Err(kind) => Err(CallFault { plugin: self.id.clone(), kind }),
         }
     }
 }

@@ -46,11 +46,8 @@ pub(crate) struct LogQuotaExceeded;
 
 impl CallLog {
     fn push(&mut self, line: LogLine) -> Result<(), LogQuotaExceeded> {
-        let fields: usize = line
-            .fields
-            .iter()
-            .map(|(key, value)| key.len() + value.len() + LOG_FIELD_BYTES)
-            .sum();
+        let fields: usize =
+            line.fields.iter().map(|(key, value)| key.len() + value.len() + LOG_FIELD_BYTES).sum();
         self.bytes += LOG_LINE_BYTES + line.message.len() + fields;
         if self.bytes > LOG_BYTES_MAX {
             return Err(LogQuotaExceeded);
@@ -61,11 +58,7 @@ impl CallLog {
 
     /// What a panic hook said: the last line at level error.
     pub(crate) fn last_error(&self) -> Option<String> {
-        let line = self
-            .lines
-            .iter()
-            .rev()
-            .find(|line| line.level == LogLevel::Error)?;
+        let line = self.lines.iter().rev().find(|line| line.level == LogLevel::Error)?;
         Some(cut(&line.message, FAULT_TEXT_BYTES_MAX))
     }
 
@@ -88,10 +81,6 @@ impl Host for CallState {
             Level::Warn => LogLevel::Warn,
             Level::Error => LogLevel::Error,
         };
-        Ok(self.log.push(LogLine {
-            level,
-            message,
-            fields,
-        })?)
+        Ok(self.log.push(LogLine { level, message, fields })?)
     }
 }

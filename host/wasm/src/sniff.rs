@@ -59,10 +59,7 @@ fn describe(bytes: &[u8]) -> (String, &'static str) {
         return ("is precompiled machine code".into(), fix);
     }
     if bytes.starts_with(b"\x7fELF") {
-        return (
-            "is a native program (ELF)".into(),
-            "build it for wasm32-unknown-unknown",
-        );
+        return ("is a native program (ELF)".into(), "build it for wasm32-unknown-unknown");
     }
     if let Some(packing) = Packing::of(bytes) {
         let found = format!("is {} within its packing", packing.name());
@@ -76,10 +73,7 @@ fn describe(bytes: &[u8]) -> (String, &'static str) {
         }
         _ => {
             let hex: Vec<String> = head.iter().map(|byte| format!("{byte:02x}")).collect();
-            (
-                format!("begins with the bytes {}", hex.join(" ")),
-                "give a .wasm component",
-            )
+            (format!("begins with the bytes {}", hex.join(" ")), "give a .wasm component")
         }
     }
 }

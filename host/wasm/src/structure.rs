@@ -29,18 +29,11 @@ pub(crate) struct Structure<'a> {
 }
 
 fn malformed(error: BinaryReaderError) -> VerifyError {
-    VerifyError::Malformed {
-        offset: error.offset(),
-        problem: error.message().to_owned(),
-    }
+    VerifyError::Malformed { offset: error.offset(), problem: error.message().to_owned() }
 }
 
 fn bounded(what: &'static str, found: u64, max: u64) -> Result<(), VerifyError> {
-    if found > max {
-        Err(VerifyError::Limit { what, found, max })
-    } else {
-        Ok(())
-    }
+    if found > max { Err(VerifyError::Limit { what, found, max }) } else { Ok(()) }
 }
 
 /// Walks `bytes`, stopping at the first bound that is broken.
@@ -90,11 +83,7 @@ impl<'a> Structure<'a> {
         match payload {
             Payload::ModuleSection { .. } => {
                 self.core_modules += 1;
-                bounded(
-                    "core modules",
-                    self.core_modules as u64,
-                    limits::CORE_MODULES_MAX as u64,
-                )
+                bounded("core modules", self.core_modules as u64, limits::CORE_MODULES_MAX as u64)
             }
             Payload::ComponentSection { .. } => {
                 self.nested_components += 1;
@@ -103,11 +92,7 @@ impl<'a> Structure<'a> {
             }
             Payload::CodeSectionStart { count, .. } => {
                 self.functions += *count as usize;
-                bounded(
-                    "functions",
-                    self.functions as u64,
-                    limits::FUNCTIONS_MAX as u64,
-                )
+                bounded("functions", self.functions as u64, limits::FUNCTIONS_MAX as u64)
             }
             Payload::CodeSectionEntry(body) => check_body(body),
             Payload::MemorySection(reader) => self.check_memories(reader),
@@ -120,16 +105,8 @@ impl<'a> Structure<'a> {
         for memory in reader.clone() {
             let pages = memory.map_err(malformed)?.initial;
             self.memories += 1;
-            bounded(
-                "memories",
-                self.memories as u64,
-                limits::MEMORIES_MAX as u64,
-            )?;
-            bounded(
-                "pages (64 KiB) of memory at the start",
-                pages,
-                limits::MEMORY_PAGES_MAX,
-            )?;
+            bounded("memories", self.memories as u64, limits::MEMORIES_MAX as u64)?;
+            bounded("pages (64 KiB) of memory at the start", pages, limits::MEMORY_PAGES_MAX)?;
         }
         Ok(())
     }
@@ -139,11 +116,7 @@ impl<'a> Structure<'a> {
             let elements = table.map_err(malformed)?.ty.initial;
             self.tables += 1;
             bounded("tables", self.tables as u64, limits::TABLES_MAX as u64)?;
-            bounded(
-                "elements in a table",
-                elements,
-                limits::TABLE_ELEMENTS_MAX.into(),
-            )?;
+            bounded("elements in a table", elements, limits::TABLE_ELEMENTS_MAX.into())?;
         }
         Ok(())
     }

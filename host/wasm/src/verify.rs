@@ -42,11 +42,7 @@ pub struct ContractVersion {
 impl ContractVersion {
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('.').map(|part| part.parse().ok());
-        let version = Self {
-            major: parts.next()??,
-            minor: parts.next()??,
-            patch: parts.next()??,
-        };
+        let version = Self { major: parts.next()??, minor: parts.next()??, patch: parts.next()?? };
         parts.next().is_none().then_some(version)
     }
 }
@@ -89,14 +85,8 @@ impl CapturedPlugin {
     /// Checks structure, contract version and imports.
     pub fn verify(self) -> Result<VerifiedPlugin, LoadError> {
         match check(self.bytes()) {
-            Ok(facts) => Ok(VerifiedPlugin {
-                captured: self,
-                facts,
-            }),
-            Err(source) => Err(LoadError::Verify {
-                plugin: self.id().clone(),
-                source,
-            }),
+            Ok(facts) => Ok(VerifiedPlugin { captured: self, facts }),
+            Err(source) => Err(LoadError::Verify { plugin: self.id().clone(), source }),
         }
     }
 }
@@ -133,11 +123,7 @@ fn check(bytes: &[u8]) -> Result<Facts, VerifyError> {
         crds: text_section(&structure, SECTION_CRDS)?,
         build: text_section(&structure, SECTION_BUILD)?,
         imports: structure.imports.iter().map(ToString::to_string).collect(),
-        exports: structure
-            .exports
-            .iter()
-            .map(|(name, _)| (*name).to_owned())
-            .collect(),
+        exports: structure.exports.iter().map(|(name, _)| (*name).to_owned()).collect(),
         size_bytes: bytes.len(),
         functions: structure.functions,
         core_modules: structure.core_modules,
@@ -164,55 +150,37 @@ fn contract(structure: &Structure<'_>) -> Result<ContractVersion, VerifyError> {
     match (found.find_map(|(_, version)| is_supported(version)), first) {
         (Some(version), _) => Ok(version),
         (None, Some(found)) => Err(VerifyError::OtherContract { found }),
-        (None, None) if structure.exports.is_empty() => Err(VerifyError::WrongWorld {
-            exports: "nothing".to_owned(),
-        }),
+        (None, None) if structure.exports.is_empty() => {
+            Err(VerifyError::WrongWorld { exports: "nothing".to_owned() })
+        }
         (None, None) => {
             let names: Vec<&str> = structure.exports.iter().map(|(name, _)| *name).collect();
-            Err(VerifyError::WrongWorld {
-                exports: names.join(", "),
-            })
+            Err(VerifyError::WrongWorld { exports: names.join(", ") })
         }
     }
 }
 
 fn check_imports(imports: &[&str]) -> Result<(), VerifyError> {
     let allowed = |name: &str| version_of(name, IMPORT).and_then(is_supported).is_some();
-    let names: Vec<String> = imports
-        .iter()
-        .filter(|name| !allowed(name))
-        .map(ToString::to_string)
-        .collect();
-    if names.is_empty() {
-        Ok(())
-    } else {
-        Err(VerifyError::Imports { names })
-    }
+    let names: Vec<String> =
+        imports.iter().filter(|name| !allowed(name)).map(ToString::to_string).collect();
+    if names.is_empty() { Ok(()) } else { Err(VerifyError::Imports { names }) }
 }
 
 fn text_section(
     structure: &Structure<'_>,
     name: &'static str,
 ) -> Result<Option<String>, VerifyError> {
-    let mut sections = structure
-        .sections
-        .iter()
-        .filter(|(found, _)| *found == name);
+    let mut sections = structure.sections.iter().filter(|(found, _)| *found == name);
     let Some((_, data)) = sections.next() else {
         return Ok(None);
     };
     if sections.next().is_some() {
-        return Err(VerifyError::Section {
-            name,
-            problem: "occurs twice",
-        });
+        return Err(VerifyError::Section { name, problem: "occurs twice" });
     }
     match std::str::from_utf8(data) {
         Ok(text) => Ok(Some(text.to_owned())),
-        Err(_) => Err(VerifyError::Section {
-            name,
-            problem: "is not UTF-8",
-        }),
+        Err(_) => Err(VerifyError::Section { name, problem: "is not UTF-8" }),
     }
 }
 
@@ -223,14 +191,7 @@ mod tests {
     #[test]
     fn reads_versions_as_semver_has_them() {
         let version = ContractVersion::parse("1.20.3").unwrap();
-        assert_eq!(
-            version,
-            ContractVersion {
-                major: 1,
-                minor: 20,
-                patch: 3
-            }
-        );
+        assert_eq!(version, ContractVersion { major: 1, minor: 20, patch: 3 });
         for wrong in ["", "1", "1.0", "1.0.0-rc.1", "1.0.0.0", "a.b.c"] {
             assert_eq!(ContractVersion::parse(wrong), None, "{wrong}");
         }

@@ -20,11 +20,8 @@ use exports::operator_host::plugin::reconciler as wit;
 pub(crate) fn lend<R>(snapshot: &core::Snapshot, call: impl FnOnce(wit::Snapshot<'_>) -> R) -> R {
     let children = objects(&snapshot.children);
     // Lists within lists are borrowed too, so each level needs an owner that outlives the next.
-    let replies: Vec<_> = snapshot
-        .answers
-        .iter()
-        .map(|answer| reply_objects(&answer.reply))
-        .collect();
+    let replies: Vec<_> =
+        snapshot.answers.iter().map(|answer| reply_objects(&answer.reply)).collect();
     let answers: Vec<_> = snapshot
         .answers
         .iter()
@@ -38,30 +35,19 @@ pub(crate) fn lend<R>(snapshot: &core::Snapshot, call: impl FnOnce(wit::Snapshot
         })
         .collect();
     let previous = snapshot.previous.as_deref();
-    let object_outcomes: Vec<_> = previous
-        .iter()
-        .flat_map(|outcome| &outcome.objects)
-        .map(object_outcome)
-        .collect();
-    let action_outcomes: Vec<_> = previous
-        .iter()
-        .flat_map(|outcome| &outcome.actions)
-        .map(action_outcome)
-        .collect();
-    let config: Vec<_> = snapshot
-        .config
-        .iter()
-        .map(|(key, value)| (key.as_str(), value.as_str()))
-        .collect();
+    let object_outcomes: Vec<_> =
+        previous.iter().flat_map(|outcome| &outcome.objects).map(object_outcome).collect();
+    let action_outcomes: Vec<_> =
+        previous.iter().flat_map(|outcome| &outcome.actions).map(action_outcome).collect();
+    let config: Vec<_> =
+        snapshot.config.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     call(wit::Snapshot {
         now: &snapshot.now,
         parent: object(&snapshot.parent),
         children: &children,
         answers: &answers,
-        previous: previous.map(|_| wit::Outcome {
-            objects: &object_outcomes,
-            actions: &action_outcomes,
-        }),
+        previous: previous
+            .map(|_| wit::Outcome { objects: &object_outcomes, actions: &action_outcomes }),
         config: &config,
     })
 }
@@ -88,10 +74,7 @@ fn reply_objects(reply: &core::Reply) -> Vec<wit::Object<'_>> {
 }
 
 fn kind(kind: &Kind) -> wit::KindRefParam<'_> {
-    wit::KindRefParam {
-        api_version: &kind.api_version,
-        kind: &kind.kind,
-    }
+    wit::KindRefParam { api_version: &kind.api_version, kind: &kind.kind }
 }
 
 fn query(query: &core::Query) -> wit::QueryParam<'_> {
@@ -110,10 +93,7 @@ fn query(query: &core::Query) -> wit::QueryParam<'_> {
 }
 
 fn problem(problem: &core::Problem) -> wit::Problem<'_> {
-    wit::Problem {
-        reason: &problem.reason,
-        message: &problem.message,
-    }
+    wit::Problem { reason: &problem.reason, message: &problem.message }
 }
 
 fn object_outcome(outcome: &core::ObjectOutcome) -> wit::ObjectOutcome<'_> {
@@ -175,10 +155,9 @@ impl From<wit::QueryResult> for core::Query {
                 name: query.name,
                 label_selector: query.label_selector,
             }),
-            wit::QueryResult::Probe(query) => Self::Probe(core::ProbeQuery {
-                provider: query.provider,
-                request: query.request,
-            }),
+            wit::QueryResult::Probe(query) => {
+                Self::Probe(core::ProbeQuery { provider: query.provider, request: query.request })
+            }
         }
     }
 }
@@ -216,10 +195,7 @@ impl From<wit::Event> for Event {
 
 impl From<wit::ActionResult> for core::Action {
     fn from(action: wit::ActionResult) -> Self {
-        Self {
-            provider: action.provider,
-            request: action.request,
-        }
+        Self { provider: action.provider, request: action.request }
     }
 }
 

@@ -33,25 +33,16 @@ impl Cache {
             .map_err(|error| EngineError::Compiler(format!("{error:#}")))?;
         let mut bytes = HashedBytes::default();
         engine.precompile_compatibility_hash().hash(&mut bytes);
-        Ok(Self {
-            directory,
-            engine: Digest::of(&bytes.0),
-        })
+        Ok(Self { directory, engine: Digest::of(&bytes.0) })
     }
 
     fn path(&self, component: Digest) -> PathBuf {
-        self.directory
-            .join(format!("{}-{}.cwasm", component.hex(), self.engine.short()))
+        self.directory.join(format!("{}-{}.cwasm", component.hex(), self.engine.short()))
     }
 
     /// The first line of a file: for which component and engine it is, and what the rest hashes to.
     fn header(&self, component: Digest, code: &[u8]) -> String {
-        format!(
-            "{} {} {}\n",
-            component.hex(),
-            self.engine.hex(),
-            Digest::of(code).hex()
-        )
+        format!("{} {} {}\n", component.hex(), self.engine.hex(), Digest::of(code).hex())
     }
 
     /// The code, if it is there and whole and this user's own.
@@ -64,19 +55,14 @@ impl Cache {
         }
         let header_len = self.header(component, &[]).len();
         let mut bytes = Vec::new();
-        file.take((header_len + CODE_BYTES_MAX) as u64)
-            .read_to_end(&mut bytes)
-            .ok()?;
+        file.take((header_len + CODE_BYTES_MAX) as u64).read_to_end(&mut bytes).ok()?;
         let code = bytes.split_off(header_len.min(bytes.len()));
         (bytes == self.header(component, &code).as_bytes()).then_some(code)
     }
 
     /// Keeps the code.
     pub(super) fn put(&self, component: Digest, code: &[u8]) -> io::Result<()> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.directory)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
         let path = self.path(component);
         let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
         let mut file = OpenOptions::new()

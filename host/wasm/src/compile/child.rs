@@ -22,11 +22,7 @@ const EXIT_UNABLE: u8 = 4;
 
 /// The arguments for a child with these limits.
 pub(super) fn arguments(limits: CompilerLimits) -> [String; 3] {
-    [
-        COMPILE_COMMAND.to_owned(),
-        limits.cpu_seconds.to_string(),
-        limits.memory_mib.to_string(),
-    ]
+    [COMPILE_COMMAND.to_owned(), limits.cpu_seconds.to_string(), limits.memory_mib.to_string()]
 }
 
 /// What the program does when its first argument is [`COMPILE_COMMAND`]: `arguments` are those behind it.
@@ -75,14 +71,9 @@ pub(super) fn precompile(wasm: &[u8]) -> Result<Vec<u8>, String> {
 
 fn limit(arguments: &[String]) -> Result<(), Complaint> {
     let [cpu_seconds, memory_mib] = arguments else {
-        return Err(Complaint::Unable(
-            "expected two arguments: seconds and MiB".to_owned(),
-        ));
+        return Err(Complaint::Unable("expected two arguments: seconds and MiB".to_owned()));
     };
-    let number = |text: &String| {
-        text.parse::<u64>()
-            .map_err(|error| unable("a limit", error))
-    };
+    let number = |text: &String| text.parse::<u64>().map_err(|error| unable("a limit", error));
     let (cpu_seconds, memory_mib) = (number(cpu_seconds)?, number(memory_mib)?);
     for (resource, limit) in [
         (Resource::Cpu, cpu_seconds),
@@ -92,10 +83,7 @@ fn limit(arguments: &[String]) -> Result<(), Complaint> {
     ] {
         // For Cpu the signal comes at `current`; `maximum` a second later would be the second, harder one.
         let maximum = limit.saturating_add(u64::from(resource == Resource::Cpu));
-        let limit = Rlimit {
-            current: Some(limit),
-            maximum: Some(maximum),
-        };
+        let limit = Rlimit { current: Some(limit), maximum: Some(maximum) };
         setrlimit(resource, limit).map_err(|error| unable("limiting the compiler", error))?;
     }
     // When memory runs out on the machine, this is what should go. Not every container lets it be said.

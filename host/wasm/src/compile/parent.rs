@@ -21,10 +21,7 @@ use crate::limits::{CHILD_MESSAGE_BYTES_MAX, CODE_BYTES_MAX};
 const EXIT_PANIC: i32 = 101;
 
 fn unavailable(doing: impl Into<String>, problem: impl ToString) -> CompileError {
-    CompileError::Unavailable {
-        doing: doing.into(),
-        problem: problem.to_string(),
-    }
+    CompileError::Unavailable { doing: doing.into(), problem: problem.to_string() }
 }
 
 /// How a child ended.
@@ -85,12 +82,7 @@ fn converse(child: &mut Child, wasm: &[u8], wall_clock: Duration) -> io::Result<
         drop(done);
         let timed_out = watchdog.join().unwrap_or(false);
         let message = String::from_utf8_lossy(&message).trim().to_owned();
-        Ok(Ended {
-            status: status?,
-            code,
-            message,
-            timed_out,
-        })
+        Ok(Ended { status: status?, code, message, timed_out })
     })
 }
 
@@ -115,16 +107,9 @@ fn read_bounded(pipe: impl Read, max: usize) -> Vec<u8> {
 }
 
 fn explain(ended: Ended, limits: CompilerLimits) -> Result<Vec<u8>, CompileError> {
-    let Ended {
-        status,
-        code,
-        message,
-        timed_out,
-    } = ended;
+    let Ended { status, code, message, timed_out } = ended;
     if code.len() > CODE_BYTES_MAX {
-        return Err(CompileError::CodeTooLarge {
-            max: CODE_BYTES_MAX,
-        });
+        return Err(CompileError::CodeTooLarge { max: CODE_BYTES_MAX });
     }
     if status.success() {
         return Ok(code);
@@ -133,12 +118,10 @@ fn explain(ended: Ended, limits: CompilerLimits) -> Result<Vec<u8>, CompileError
         message.contains("memory allocation of") || message.contains("out of memory");
     let signal = status.signal().and_then(Signal::from_named_raw);
     Err(match (status.code(), signal) {
-        (_, Some(Signal::XCPU)) => CompileError::Cpu {
-            seconds: limits.cpu_seconds,
-        },
-        (Some(EXIT_PANIC), _) | (_, Some(Signal::ABORT)) if out_of_memory => CompileError::Memory {
-            mib: limits.memory_mib,
-        },
+        (_, Some(Signal::XCPU)) => CompileError::Cpu { seconds: limits.cpu_seconds },
+        (Some(EXIT_PANIC), _) | (_, Some(Signal::ABORT)) if out_of_memory => {
+            CompileError::Memory { mib: limits.memory_mib }
+        }
         (_, Some(Signal::KILL)) if timed_out => CompileError::WallClock {
             ms: u64::try_from(limits.wall_clock.as_millis()).unwrap_or(u64::MAX),
         },
@@ -146,9 +129,6 @@ fn explain(ended: Ended, limits: CompilerLimits) -> Result<Vec<u8>, CompileError
         (Some(code), _) if code == i32::from(EXIT_INVALID) => {
             CompileError::Invalid { problem: message }
         }
-        _ => CompileError::Crashed {
-            status: status.to_string(),
-            message,
-        },
+        _ => CompileError::Crashed { status: status.to_string(), message },
     })
 }
