@@ -39,13 +39,19 @@ pub fn host_binary() -> anyhow::Result<PathBuf> {
     Ok(target.join("debug/operator-host"))
 }
 
-/// Builds a plugin and gives its component.
-pub fn plugin(package: &str, build_id: Option<&str>) -> anyhow::Result<PathBuf> {
+/// Builds one of `plugins/` and gives its component.
+pub fn plugin(name: &str, build_id: Option<&str>) -> anyhow::Result<PathBuf> {
+    plugin_at(&format!("plugins/{name}"), build_id)
+}
+
+/// Builds the plugin in a folder of the repository and gives its component.
+pub fn plugin_at(source: &str, build_id: Option<&str>) -> anyhow::Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root()?.join("target"), PathBuf::from);
     let folder = target.join("it");
     std::fs::create_dir_all(&folder)?;
-    let out = folder.join(format!("{package}{}.wasm", build_id.unwrap_or_default()));
-    let (source, path) = (format!("plugins/{package}"), out.to_string_lossy().into_owned());
+    let out =
+        folder.join(format!("{}{}.wasm", source.replace('/', "-"), build_id.unwrap_or_default()));
+    let path = out.to_string_lossy().into_owned();
     let mut arguments = vec![
         "run",
         "--locked",
@@ -53,7 +59,7 @@ pub fn plugin(package: &str, build_id: Option<&str>) -> anyhow::Result<PathBuf> 
         "operator-host-kit",
         "--",
         "build",
-        &source,
+        source,
         "--out",
         &path,
     ];

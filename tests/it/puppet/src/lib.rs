@@ -1,0 +1,124 @@
+//! Returns what its parent's spec says, and breaks every rule on request: the engine's rules are tested with it.
+
+use operator_host_sdk::{
+    Condition, Context, Decision, Descriptor, Desired, Failure, Kind, ObjectQuery, OnImmutable,
+    Plugin, Stop,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+const PUPPET: Kind = Kind::new("it.operator-host.dev/v1", "Puppet");
+const CONFIG_MAP: Kind = Kind::new("v1", "ConfigMap");
+const SERVICE_ACCOUNT: Kind = Kind::new("v1", "ServiceAccount");
+
+/// The parent.
+#[derive(Debug, Deserialize)]
+pub struct Puppet {
+    spec: Strings,
+}
+
+/// What to do.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Strings {
+    /// Names of ConfigMaps to own; each gets `data.text`.
+    own: Vec<String>,
+    /// What is written into them.
+    text: String,
+    /// Whether they are immutable, and what to do about it: `report` or `recreate`.
+    immutable: Option<String>,
+    /// ServiceAccounts that get the label `puppet`.
+    label: Vec<String>,
+    /// Names of ConfigMaps to read.
+    read: Vec<String>,
+    /// `panic`, `spin`, `transient`, `terminal`, `ungranted`.
+    fault: Option<String>,
+    /// During deletion, finished once the ConfigMap of this name is gone.
+    wait_for_gone: Option<String>,
+}
+
+struct PuppetPlugin;
+
+impl Plugin for PuppetPlugin {
+    type Parent = Puppet;
+
+    fn describe() -> Descriptor {
+        Descriptor::new("puppet", env!("CARGO_PKG_VERSION"), PUPPET)
+            .owns([CONFIG_MAP])
+            .patches([SERVICE_ACCOUNT])
+            .finalizer()
+    }
+
+    fn reconcile(ctx: &Context<Puppet>) -> Result<Decision, Stop> {
+        let strings = &ctx.parent.spec;
+        let mut read = Vec::new();
+        for name in &strings.read {
+            let found: Vec<Value> = ctx.objects(&ObjectQuery::of(CONFIG_MAP).name(name))?;
+            read.extend(
+                found
+                    .into_iter()
+                    .filter_map(|object| object["data"]["text"].as_str().map(str::to_owned)),
+            );
+        }
+        fault(strings.fault.as_deref())?;
+        if ctx.deleting() {
+            return leave(ctx, strings);
+        }
+        let mut decision = Decision::new();
+        for name in &strings.own {
+            decision = decision.object(config_map(name, strings)?);
+        }
+        for name in &strings.label {
+            let body = json!({"apiVersion": "v1", "kind": "ServiceAccount",
+                "metadata": {"name": name, "labels": {"puppet": ctx.meta().name}}});
+            decision = decision.object(Desired::partial(&body)?);
+        }
+        if strings.fault.as_deref() == Some("ungranted") {
+            let body = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "mine"}});
+            decision = decision.object(Desired::owned(&body)?);
+        }
+        let ready = Condition::new("Ready", true, "Pulled", read.join(","));
+        decision.status(&json!({"conditions": [ready]}))
+    }
+}
+
+fn config_map(name: &str, strings: &Strings) -> Result<Desired, Stop> {
+    let mut body = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name}, "data": {"text": strings.text}});
+    if strings.immutable.is_some() {
+        body["immutable"] = json!(true);
+    }
+    let object = Desired::owned(&body)?;
+    Ok(match strings.immutable.as_deref() {
+        Some("recreate") => object.on_immutable(OnImmutable::Recreate),
+        Some(_) | None => object.on_immutable(OnImmutable::Report),
+    })
+}
+
+fn fault(fault: Option<&str>) -> Result<(), Stop> {
+    match fault {
+        #[expect(clippy::panic, reason = "this plugin panics on request")]
+        Some("panic") => panic!("pulled the wrong string"),
+        Some("spin") => loop {
+            std::hint::black_box(0);
+        },
+        Some("transient") => Err(Failure::transient("StringTangled", "try again").into()),
+        Some("terminal") => Err(Failure::terminal("StringCut", "nothing helps").into()),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Takes its leave: keeps its children until what it waits for is gone.
+fn leave(ctx: &Context<Puppet>, strings: &Strings) -> Result<Decision, Stop> {
+    let mut decision = Decision::new();
+    for name in &strings.own {
+        decision = decision.object(config_map(name, strings)?);
+    }
+    let gone = match &strings.wait_for_gone {
+        Some(name) => ctx.objects::<Value>(&ObjectQuery::of(CONFIG_MAP).name(name))?.is_empty(),
+        None => true,
+    };
+    Ok(if gone { decision.finished() } else { decision })
+}
+
+operator_host_sdk::export!(PuppetPlugin);
