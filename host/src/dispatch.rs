@@ -120,7 +120,10 @@ impl Dispatch {
     pub(crate) fn done(&self, key: &ParentKey, record: Record, how: Done) {
         let now = self.now();
         let mut state = self.lock();
-        state.records.insert(key.clone(), record);
+        // A parent that never runs again by itself is gone or going: there is nothing to remember.
+        if how != Done::Succeeded(None) {
+            state.records.insert(key.clone(), record);
+        }
         state.queue.done(key, how, now);
         drop(state);
         self.wake.notify_one();

@@ -28,6 +28,9 @@ use load::{LoadError, Source};
 /// How often a development file is looked at.
 const FILE_POLL: Duration = Duration::from_millis(500);
 
+/// When a load that failed for lack of time or memory is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(30);
+
 /// How often the start looks whether the plugins' source has been read.
 const SYNC_POLL: Duration = Duration::from_millis(50);
 
@@ -40,6 +43,12 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
+    /// Notes a source to be looked at.
+    fn note(&self, key: ObjectKey) {
+        self.changed.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+        self.wake.notify_one();
+    }
+
     /// Notes a change if it is one of a plugin's `ConfigMap`.
     pub(crate) fn changed(&self, change: &Change) {
         if *change.kind != config_map() || *change.key.namespace != *self.namespace {
@@ -51,8 +60,7 @@ impl Inbox {
             .chain(&change.new)
             .any(|object| object.labels.contains_key(text::LABEL_PLUGIN))
         {
-            self.changed.lock().unwrap_or_else(PoisonError::into_inner).insert(change.key.clone());
-            self.wake.notify_one();
+            self.note(change.key.clone());
         }
     }
 
@@ -194,7 +202,14 @@ async fn process(
     if processed.insert(key.clone(), source.identity()) == Some(source.identity()) {
         return;
     }
-    load_and_report(host, source, Some(object)).await;
+    if load_and_report(host, source, Some(object)).await == Loaded::TryAgain {
+        processed.remove(key);
+        let (inbox, key) = (Arc::clone(&host.rollout.inbox), key.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(RETRY_AFTER).await;
+            inbox.note(key);
+        });
+    }
 }
 
 async fn watch_file(host: &Arc<Host>, file: PathBuf, settings: Option<PathBuf>) {
@@ -218,7 +233,20 @@ async fn watch_file(host: &Arc<Host>, file: PathBuf, settings: Option<PathBuf>) 
     }
 }
 
-async fn load_and_report(host: &Arc<Host>, source: Source, object: Option<Arc<StoredObject>>) {
+/// How a load ended.
+#[derive(PartialEq, Eq)]
+enum Loaded {
+    /// For good: nothing changes before the source does.
+    Settled,
+    /// For lack of time or memory, which may be there later.
+    TryAgain,
+}
+
+async fn load_and_report(
+    host: &Arc<Host>,
+    source: Source,
+    object: Option<Arc<StoredObject>>,
+) -> Loaded {
     let name = source.name.clone();
     let started = tokio::time::Instant::now();
     match load::load(host, source).await {
@@ -234,8 +262,12 @@ async fn load_and_report(host: &Arc<Host>, source: Source, object: Option<Arc<St
                 "PluginLoaded",
                 &message,
             );
+            Loaded::Settled
         }
-        Err(error) => refuse(host, object.as_deref(), &name, &error),
+        Err(error) => {
+            refuse(host, object.as_deref(), &name, &error);
+            if error.may_pass() { Loaded::TryAgain } else { Loaded::Settled }
+        }
     }
 }
 

@@ -2,18 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use base64::Engine as _;
 use host_core::grants::{Grants, PluginSettings, RefusedDescriptor};
 use host_core::ident::{Digest, Kind, PluginId};
 use host_core::object::StoredObject;
 use host_core::text;
-use host_wasm::{CapturedPlugin, Plugin};
+use host_wasm::{CapturedPlugin, CompileError, Plugin};
 use serde::Deserialize;
+use tokio::time::Instant;
 
 use crate::plugins::ActivePlugin;
 use crate::run::Host;
+
+/// How often a sweep that waits looks whether its version is still the active one.
+const SYNC_LOOK: Duration = Duration::from_secs(5);
 
 /// Parents of one plugin that run at once, unless its settings say otherwise.
 const CONCURRENCY_DEFAULT: u16 = 4;
@@ -74,6 +79,22 @@ impl LoadError {
             Self::KindTaken { .. } => "PluginKindTaken",
             Self::OtherName { .. } => "PluginNameMismatch",
         }
+    }
+}
+
+impl LoadError {
+    /// Whether another try of the same bytes can end differently: the machine was short of time or memory.
+    pub(super) fn may_pass(&self) -> bool {
+        let Self::Plugin { source, .. } = self else { return false };
+        matches!(
+            &**source,
+            host_wasm::LoadError::Compile {
+                source: CompileError::Killed
+                    | CompileError::WallClock { .. }
+                    | CompileError::Unavailable { .. },
+                ..
+            }
+        )
     }
 }
 
@@ -171,9 +192,30 @@ pub(super) async fn load(host: &Arc<Host>, source: Source) -> Result<Arc<ActiveP
     promote(host, name, plugin, settings, grant_as_asked)
 }
 
+/// Runs every parent once, as soon as everything the plugin needs can be observed.
+async fn sweep(host: Arc<Host>, plugin: Weak<ActivePlugin>) {
+    let stores: Vec<_> = match plugin.upgrade() {
+        Some(plugin) => {
+            plugin.subscriptions.iter().map(|(_, one)| Arc::clone(one.store())).collect()
+        }
+        None => return,
+    };
+    for store in stores {
+        // As long as it takes, or until another version has taken over.
+        while store.wait_synced(Instant::now() + SYNC_LOOK).await.is_err() {
+            if plugin.strong_count() == 0 {
+                return;
+            }
+        }
+    }
+    if let Some(plugin) = plugin.upgrade() {
+        host.dispatch.sweep(plugin.lane, plugin.parents());
+    }
+}
+
 /// Grants, then the one step that makes it active.
 fn promote(
-    host: &Host,
+    host: &Arc<Host>,
     label: String,
     plugin: Plugin,
     settings: PluginSettings,
@@ -210,8 +252,8 @@ fn promote(
     // In this order: whatever changes from here on is seen by the new version, and the sweep covers the rest.
     let replaced = host.plugins.promote(Arc::clone(&active));
     host.dispatch.open_lane(lane, &descriptor.parent, concurrency.into());
-    host.dispatch.sweep(lane, active.parents());
     drop(replaced);
+    tokio::spawn(sweep(Arc::clone(host), Arc::downgrade(&active)));
     Ok(active)
 }
 

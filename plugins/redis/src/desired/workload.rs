@@ -1,4 +1,4 @@
-//! The StatefulSet: its pods, how they start, and where their data is.
+//! The StatefulSet: its pods, how they start (ADR 0005), and where their data is.
 //!
 //! **Invariant:** a pod that starts accepts no writes and feeds no replicas until the operator says what it is.
 
