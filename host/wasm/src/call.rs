@@ -4,7 +4,7 @@
 
 use host_core::grants::CallLimits;
 use host_core::ident::PluginId;
-use wasmtime::{ResourceLimiter, Store};
+use wasmtime::{ResourceLimiter, Store, Trap};
 
 use crate::bindings::v1;
 use crate::engine::Engine;
@@ -44,8 +44,7 @@ impl CallBudget {
 
     /// Ticks until the deadline has surely passed: the tick that is under way counts for nothing.
     fn ticks(self) -> u64 {
-        let tick_ms = limits::TICK.as_millis() as u64;
-        u64::from(self.deadline_ms).div_ceil(tick_ms) + 1
+        u64::from(self.deadline_ms).div_ceil(limits::TICK_MS) + 1
     }
 }
 
@@ -101,6 +100,30 @@ pub(crate) fn call<R>(
     budget: CallBudget,
     body: impl FnOnce(&v1::Plugin, &mut Store<CallState>) -> wasmtime::Result<R>,
 ) -> (Result<R, FaultKind>, Vec<LogLine>) {
+    let (result, log) = run(engine, plugin, budget, body);
+    let result = result.map_err(|error| classify(&error, &log, &budget));
+    (result, log.into_lines())
+}
+
+/// Makes an instance and does nothing with it: the types of its exports are compared only then.
+/// An error is that they differ; that it traps is for the first call to find out.
+pub(crate) fn check_types(
+    engine: &Engine,
+    plugin: &v1::PluginPre<CallState>,
+    budget: CallBudget,
+) -> wasmtime::Result<()> {
+    match run(engine, plugin, budget, |_, _| Ok(())).0 {
+        Err(error) if !error.is::<Trap>() && !error.is::<MemoryExceeded>() => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn run<R>(
+    engine: &Engine,
+    plugin: &v1::PluginPre<CallState>,
+    budget: CallBudget,
+    body: impl FnOnce(&v1::Plugin, &mut Store<CallState>) -> wasmtime::Result<R>,
+) -> (wasmtime::Result<R>, CallLog) {
     // Held until the store is gone, and with it the slot of the pool.
     let _slot = engine.enter();
     let memory_bytes_left = budget.memory_mib as usize * 1024 * 1024;
@@ -110,7 +133,5 @@ pub(crate) fn call<R>(
     store.set_epoch_deadline(budget.ticks());
     store.set_hostcall_fuel(budget.output_bytes);
     let result = plugin.instantiate(&mut store).and_then(|instance| body(&instance, &mut store));
-    let log = store.into_data().log;
-    let result = result.map_err(|error| classify(&error, &log, &budget));
-    (result, log.into_lines())
+    (result, store.into_data().log)
 }

@@ -31,11 +31,11 @@ pub(crate) fn pooled(calls: u16) -> Config {
     pool.total_component_instances(calls)
         .total_core_instances(calls * limits::CORE_INSTANCES_MAX)
         .max_core_instances_per_component(limits::CORE_INSTANCES_MAX)
-        .total_memories(calls * MEMORIES)
-        .max_memories_per_component(MEMORIES)
-        .total_tables(calls * TABLES)
-        .max_tables_per_component(TABLES)
-        .max_tables_per_module(TABLES)
+        .total_memories(calls * limits::MEMORIES_MAX)
+        .max_memories_per_component(limits::MEMORIES_MAX)
+        .total_tables(calls * limits::TABLES_MAX)
+        .max_tables_per_component(limits::TABLES_MAX)
+        .max_tables_per_module(limits::TABLES_MAX)
         .table_elements(limits::TABLE_ELEMENTS_MAX as usize)
         .max_memory_size(limits::MEMORY_MIB_MAX as usize * 1024 * 1024)
         // What a call dirtied is cleared by hand up to here, returned to the kernel beyond: 64 KiB measured best.
@@ -44,6 +44,3 @@ pub(crate) fn pooled(calls: u16) -> Config {
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     config
 }
-
-const MEMORIES: u32 = limits::MEMORIES_MAX as u32;
-const TABLES: u32 = limits::TABLES_MAX as u32;

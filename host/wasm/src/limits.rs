@@ -26,10 +26,10 @@ pub(crate) const NESTED_COMPONENTS_MAX: usize = 32;
 
 /// Memories that a component's modules define. One each is the rule; two leave room for a composed component.
 /// Each takes an address range of 4 GiB for every slot of the pool.
-pub(crate) const MEMORIES_MAX: usize = 2;
+pub(crate) const MEMORIES_MAX: u32 = 2;
 
 /// Tables that a component's modules define: one of the program, one of wit-component's shim, times two and room.
-pub(crate) const TABLES_MAX: usize = 8;
+pub(crate) const TABLES_MAX: u32 = 8;
 
 /// Elements of one table. Go and QuickJS have up to 20,000, CPython 60,000. 8 bytes each for every slot: 480 KB of addresses.
 pub(crate) const TABLE_ELEMENTS_MAX: u32 = 60_000;
@@ -47,7 +47,9 @@ pub(crate) const CORE_INSTANCES_MAX: u32 = 32;
 pub(crate) const CALL_DEADLINE_MS_MAX: u32 = 60_000;
 
 /// How often the epoch moves. A call is stopped between its deadline and two ticks later.
-pub(crate) const TICK: Duration = Duration::from_millis(10);
+pub(crate) const TICK: Duration = Duration::from_millis(TICK_MS);
+/// [`TICK`] in milliseconds.
+pub(crate) const TICK_MS: u64 = 10;
 
 /// Stack of a call.
 pub(crate) const STACK_BYTES: usize = 512 * 1024;

@@ -9,7 +9,7 @@ use host_core::snapshot::{Descriptor, Failure, Snapshot, Verdict};
 use host_core::text::is_dns_label;
 
 use crate::bindings::v1;
-use crate::call::{CallBudget, CallState, call};
+use crate::call::{CallBudget, CallState, call, check_types};
 use crate::compile::CompiledPlugin;
 use crate::engine::Engine;
 use crate::error::LoadError;
@@ -48,6 +48,7 @@ impl Engine {
         let component = code.load(self.wasmtime()).map_err(link)?;
         let pre = self.linker().instantiate_pre(&component).map_err(link)?;
         let pre = v1::PluginPre::new(pre).map_err(link)?;
+        check_types(self, &pre, budget).map_err(link)?;
         let small = CallBudget { output_bytes: DESCRIPTOR_BYTES_MAX, ..budget };
         let (descriptor, _) = call(self, &pre, small, |instance, store| {
             instance.operator_host_plugin_reconciler().call_describe(store)

@@ -42,13 +42,13 @@ pub(crate) fn expect_component(bytes: &[u8]) -> Result<(), VerifyError> {
 }
 
 fn describe(bytes: &[u8]) -> (String, &'static str) {
-    if COMPONENT.starts_with(bytes) || CORE_MODULE.starts_with(bytes) {
-        let found = format!("has only {} bytes", bytes.len());
-        return (found, "it was cut off; copy the file again");
-    }
     if bytes.starts_with(CORE_MODULE) {
         let fix = "wrap it with `cargo plugin build`, or with `wasm-tools component new`";
         return ("is a core module, not a component".into(), fix);
+    }
+    if COMPONENT.starts_with(bytes) || CORE_MODULE.starts_with(bytes) {
+        let found = format!("has only {} bytes", bytes.len());
+        return (found, "it was cut off; copy the file again");
     }
     if bytes.starts_with(WASM) {
         let fix = "build it with a toolchain of the current component model";

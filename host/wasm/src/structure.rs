@@ -1,6 +1,10 @@
 //! Walks a component section by section: counts what Cranelift would suffer from and collects names.
 //!
 //! **Invariant:** linear in the bytes, allocates only names; no function is decoded beyond its locals.
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "sections that are neither counted nor named are the compiler's to judge"
+)]
 
 use wasmparser::{
     BinaryReaderError, ComponentExternalKind, FunctionBody, MemorySectionReader, Parser, Payload,
@@ -28,6 +32,7 @@ pub(crate) struct Structure<'a> {
     tables: usize,
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "made for map_err")]
 fn malformed(error: BinaryReaderError) -> VerifyError {
     VerifyError::Malformed { offset: error.offset(), problem: error.message().to_owned() }
 }
@@ -105,7 +110,7 @@ impl<'a> Structure<'a> {
         for memory in reader.clone() {
             let pages = memory.map_err(malformed)?.initial;
             self.memories += 1;
-            bounded("memories", self.memories as u64, limits::MEMORIES_MAX as u64)?;
+            bounded("memories", self.memories as u64, limits::MEMORIES_MAX.into())?;
             bounded("pages (64 KiB) of memory at the start", pages, limits::MEMORY_PAGES_MAX)?;
         }
         Ok(())
@@ -115,7 +120,7 @@ impl<'a> Structure<'a> {
         for table in reader.clone() {
             let elements = table.map_err(malformed)?.ty.initial;
             self.tables += 1;
-            bounded("tables", self.tables as u64, limits::TABLES_MAX as u64)?;
+            bounded("tables", self.tables as u64, limits::TABLES_MAX.into())?;
             bounded("elements in a table", elements, limits::TABLE_ELEMENTS_MAX.into())?;
         }
         Ok(())

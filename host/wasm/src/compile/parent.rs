@@ -20,7 +20,7 @@ use crate::limits::{CHILD_MESSAGE_BYTES_MAX, CODE_BYTES_MAX};
 /// Exit status of a Rust program that panicked; how some of Cranelift's allocations fail.
 const EXIT_PANIC: i32 = 101;
 
-fn unavailable(doing: impl Into<String>, problem: impl ToString) -> CompileError {
+fn unavailable(doing: impl Into<String>, problem: &io::Error) -> CompileError {
     CompileError::Unavailable { doing: doing.into(), problem: problem.to_string() }
 }
 
@@ -46,14 +46,14 @@ pub(super) fn run(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| unavailable(format!("starting {}", command.display()), error))?;
+        .map_err(|error| unavailable(format!("starting {}", command.display()), &error))?;
     match converse(&mut child, wasm, limits.wall_clock) {
         Ok(ended) => explain(ended, limits),
         Err(error) => {
             // Whatever went wrong, the child must not outlive this function.
             let _ = child.kill();
             let _ = child.wait();
-            Err(unavailable("talking to the compiler", error))
+            Err(unavailable("talking to the compiler", &error))
         }
     }
 }
