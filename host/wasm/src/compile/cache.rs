@@ -9,13 +9,13 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::{Hash, Hasher};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use host_core::ident::Digest;
 
 use crate::config;
 use crate::error::EngineError;
-use crate::limits::CODE_BYTES_MAX;
+use crate::limits::{CACHE_FILES_MAX, CODE_BYTES_MAX};
 
 /// Bits of a file mode that let others write.
 const OTHERS_WRITE: u32 = 0o022;
@@ -73,7 +73,22 @@ impl Cache {
             .open(&temporary)?;
         file.write_all(self.header(component, code).as_bytes())?;
         file.write_all(code)?;
-        fs::rename(&temporary, &path)
+        fs::rename(&temporary, &path)?;
+        self.forget_oldest(&path)
+    }
+
+    /// Removes what is beyond the bound, remains of a crash included, but never `newest`: clocks are coarse.
+    fn forget_oldest(&self, newest: &Path) -> io::Result<()> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.directory)? {
+            let entry = entry?;
+            if entry.path() != newest {
+                files.push((entry.metadata()?.modified()?, entry.path()));
+            }
+        }
+        files.sort_unstable();
+        let excess = (files.len() + 1).saturating_sub(CACHE_FILES_MAX);
+        files.iter().take(excess).try_for_each(|(_, path)| fs::remove_file(path))
     }
 }
 
@@ -96,6 +111,18 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn never_holds_more_than_its_bound() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::new(directory.path().to_owned()).unwrap();
+        let digest = |number: usize| Digest::of(&number.to_le_bytes());
+        for number in 0..CACHE_FILES_MAX + 5 {
+            cache.put(digest(number), b"machine code").unwrap();
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), CACHE_FILES_MAX);
+        assert!(cache.get(digest(CACHE_FILES_MAX + 4)).is_some(), "the newest was removed");
+    }
 
     #[test]
     fn gives_back_what_was_put_and_nothing_that_was_changed() {
