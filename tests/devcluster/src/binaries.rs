@@ -24,10 +24,7 @@ const PROGRAMS: [(&str, &str); 4] = [
     ("etcd", "go.etcd.io/etcd/server/v3"),
     ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
     ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
-    (
-        "kube-controller-manager",
-        "k8s.io/kubernetes/cmd/kube-controller-manager",
-    ),
+    ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
 ];
 /// How often the build says that it is still alive.
 const REPORT_EVERY: Duration = Duration::from_secs(15);
@@ -53,10 +50,7 @@ impl ControlPlane {
     pub fn ensure_built(quiet: bool) -> Result<Self> {
         let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
         let provided = |program: &str| {
-            assets
-                .as_ref()
-                .map(|dir| dir.join(program))
-                .filter(|path| path.is_file())
+            assets.as_ref().map(|dir| dir.join(program)).filter(|path| path.is_file())
         };
         let mut built: Option<PathBuf> = None;
         let mut paths = Vec::new();
@@ -75,12 +69,9 @@ impl ControlPlane {
             paths.push(path);
         }
         match <[PathBuf; 4]>::try_from(paths) {
-            Ok([etcd, kubectl, apiserver, controller_manager]) => Ok(Self {
-                etcd,
-                apiserver,
-                controller_manager,
-                kubectl,
-            }),
+            Ok([etcd, kubectl, apiserver, controller_manager]) => {
+                Ok(Self { etcd, apiserver, controller_manager, kubectl })
+            }
             Err(_) => bail!("the list of control plane programs does not fit"),
         }
     }
@@ -92,11 +83,7 @@ pub(crate) fn kubernetes_version() -> Result<&'static str> {
         .lines()
         .find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes v"))
         .and_then(|rest| rest.split_whitespace().next())
-        .and_then(|bare| {
-            GO_MOD
-                .find(bare)
-                .and_then(|at| GO_MOD.get(at - 1..at + bare.len()))
-        })
+        .and_then(|bare| GO_MOD.find(bare).and_then(|at| GO_MOD.get(at - 1..at + bare.len())))
         .context("controlplane/go.mod does not pin k8s.io/kubernetes")
 }
 
@@ -149,13 +136,7 @@ fn build(go: &Path, work: &Path, version: &str, progress: Progress) -> Result<Pa
         let mut command = Command::new(go);
         command
             .current_dir(&module)
-            .args([
-                "build",
-                "-trimpath",
-                "-buildvcs=false",
-                "-mod=readonly",
-                "-ldflags",
-            ])
+            .args(["build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags"])
             .arg(link_flags(version))
             .arg("-o")
             .arg(bin.join(program))
@@ -163,12 +144,7 @@ fn build(go: &Path, work: &Path, version: &str, progress: Progress) -> Result<Pa
             .env("GOWORK", "off")
             .stdin(Stdio::null())
             .stdout(Stdio::null());
-        run_reporting(
-            &mut command,
-            &work.join(format!("{program}.log")),
-            &label,
-            progress,
-        )?;
+        run_reporting(&mut command, &work.join(format!("{program}.log")), &label, progress)?;
     }
     Ok(bin)
 }
@@ -187,10 +163,7 @@ fn link_flags(version: &str) -> String {
 fn run_reporting(command: &mut Command, log: &Path, label: &str, progress: Progress) -> Result<()> {
     let log_file =
         std::fs::File::create(log).with_context(|| format!("creating {}", log.display()))?;
-    let mut child = command
-        .stderr(log_file)
-        .spawn()
-        .context("starting the Go compiler")?;
+    let mut child = command.stderr(log_file).spawn().context("starting the Go compiler")?;
     let started = Instant::now();
     let mut reported = started;
     progress.say(&format!("{label}: building"));
@@ -200,27 +173,17 @@ fn run_reporting(command: &mut Command, log: &Path, label: &str, progress: Progr
         }
         if reported.elapsed() >= REPORT_EVERY {
             reported = Instant::now();
-            progress.say(&format!(
-                "{label}: building, {} s so far",
-                started.elapsed().as_secs()
-            ));
+            progress.say(&format!("{label}: building, {} s so far", started.elapsed().as_secs()));
         }
         std::thread::sleep(Duration::from_millis(100));
     };
     if !status.success() {
         let text = std::fs::read_to_string(log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
-        let tail = lines
-            .iter()
-            .skip(lines.len().saturating_sub(20))
-            .copied()
-            .collect::<Vec<_>>();
+        let tail = lines.iter().skip(lines.len().saturating_sub(20)).copied().collect::<Vec<_>>();
         bail!("{label}: go build failed ({status}):\n{}", tail.join("\n"));
     }
-    progress.say(&format!(
-        "{label}: done in {} s",
-        started.elapsed().as_secs()
-    ));
+    progress.say(&format!("{label}: done in {} s", started.elapsed().as_secs()));
     Ok(())
 }
 

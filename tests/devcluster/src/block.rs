@@ -41,11 +41,7 @@ impl AddressBlock {
                 continue;
             };
             if file.try_lock().is_ok() && port_is_free(PORT_BASE + u16::from(number)) {
-                return Ok(Self {
-                    number,
-                    next_pod: AtomicU32::new(0),
-                    _lock: file,
-                });
+                return Ok(Self { number, next_pod: AtomicU32::new(0), _lock: file });
             }
         }
         anyhow::bail!("all address blocks 127.{BLOCKS:?}.0.0/16 are taken by running clusters")
@@ -89,10 +85,7 @@ mod tests {
 
     #[test]
     fn two_claims_never_share_a_block() {
-        let (first, second) = (
-            AddressBlock::claim().unwrap(),
-            AddressBlock::claim().unwrap(),
-        );
+        let (first, second) = (AddressBlock::claim().unwrap(), AddressBlock::claim().unwrap());
         assert_ne!(first.cidr(), second.cidr());
         assert_ne!(first.apiserver_port(), second.apiserver_port());
     }
@@ -102,10 +95,7 @@ mod tests {
         let block = AddressBlock::claim().unwrap();
         let all: Vec<Ipv4Addr> = (0..600).map(|_| block.next_pod_address()).collect();
         assert!(all.windows(2).all(|pair| pair[0] < pair[1]));
-        assert!(
-            all.iter()
-                .all(|ip| ip.octets()[3] != 0 && ip.octets()[3] != 255)
-        );
+        assert!(all.iter().all(|ip| ip.octets()[3] != 0 && ip.octets()[3] != 255));
         assert_eq!(&all[254].octets()[2..], &[1, 1]);
     }
 }

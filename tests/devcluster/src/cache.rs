@@ -37,15 +37,12 @@ pub(crate) fn lock_file(path: &Path) -> Result<File> {
 /// Takes an exclusive lock, waiting for whoever has it; released when the file is dropped.
 pub(crate) fn lock(path: &Path) -> Result<File> {
     let file = lock_file(path)?;
-    file.lock()
-        .with_context(|| format!("locking {}", path.display()))?;
+    file.lock().with_context(|| format!("locking {}", path.display()))?;
     Ok(file)
 }
 
 /// Lower-case hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    digits
-        .filter_map(|digit| char::from_digit(u32::from(digit), 16))
-        .collect()
+    digits.filter_map(|digit| char::from_digit(u32::from(digit), 16)).collect()
 }

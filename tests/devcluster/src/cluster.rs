@@ -46,12 +46,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            nodes: 2,
-            operator_host_binary: None,
-            state_dir: None,
-            quiet: false,
-        }
+        Self { nodes: 2, operator_host_binary: None, state_dir: None, quiet: false }
     }
 }
 
@@ -125,11 +120,9 @@ impl DevCluster {
         })?);
         site.start().await?;
         let accounts: Api<ServiceAccount> = Api::namespaced(server_client.clone(), "default");
-        wait_for(
-            "the default service account",
-            CONTROLLERS_DEADLINE,
-            || async { Ok(accounts.get_opt("default").await?) },
-        )
+        wait_for("the default service account", CONTROLLERS_DEADLINE, || async {
+            Ok(accounts.get_opt("default").await?)
+        })
         .await?;
         Ok(Self {
             client_config: client_config(&pki.admin_kubeconfig).await?,
@@ -182,17 +175,12 @@ impl DevCluster {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
-        let mut child = command
-            .spawn()
-            .with_context(|| format!("starting {line}"))?;
+        let mut child = command.spawn().with_context(|| format!("starting {line}"))?;
         if let Some(mut stdin) = child.stdin.take() {
             // A command that does not read its input closes the pipe: no error of ours.
             drop(stdin.write_all(input.as_bytes()).await);
         }
-        let output = child
-            .wait_with_output()
-            .await
-            .with_context(|| format!("running {line}"))?;
+        let output = child.wait_with_output().await.with_context(|| format!("running {line}"))?;
         if !output.status.success() {
             bail!("{line}: {}", String::from_utf8_lossy(&output.stderr).trim());
         }
@@ -253,11 +241,7 @@ impl DevCluster {
 
     /// Starts the API server again and waits until it is ready.
     pub async fn start_apiserver(&self) -> Result<()> {
-        self.servers
-            .lock()
-            .await
-            .start_apiserver(&self.server_client)
-            .await
+        self.servers.lock().await.start_apiserver(&self.server_client).await
     }
 
     /// Stops pods, then the control plane, and removes a temporary state directory.
@@ -277,9 +261,7 @@ impl Drop for DevCluster {
         }
         if std::thread::panicking() {
             let path = self.state.path.display();
-            crate::report::warn(&format!(
-                "a panic: logs stay in {path} until the next start"
-            ));
+            crate::report::warn(&format!("a panic: logs stay in {path} until the next start"));
         } else {
             self.state.discard();
         }

@@ -71,36 +71,23 @@ pub async fn serve(cluster: &DevCluster) -> Result<()> {
 async fn answer(cluster: &DevCluster, stream: UnixStream) -> Result<Request> {
     let (read, mut write) = stream.into_split();
     let mut line = String::new();
-    BufReader::new(read.take(LINE_BYTES_MAX))
-        .read_line(&mut line)
-        .await
-        .context("reading")?;
+    BufReader::new(read.take(LINE_BYTES_MAX)).read_line(&mut line).await.context("reading")?;
     let request: Result<Request> = serde_json::from_str(&line).context("not a request");
     let outcome = match &request {
         Ok(request) => carry_out(cluster, request).await,
         Err(error) => Err(anyhow::anyhow!("{error:#}")),
     };
-    let answer = Answer {
-        error: outcome.err().map(|error| format!("{error:#}")),
-    };
+    let answer = Answer { error: outcome.err().map(|error| format!("{error:#}")) };
     let mut text = serde_json::to_string(&answer).context("writing")?;
     text.push('\n');
-    write
-        .write_all(text.as_bytes())
-        .await
-        .context("answering")?;
+    write.write_all(text.as_bytes()).await.context("answering")?;
     request
 }
 
 async fn carry_out(cluster: &DevCluster, request: &Request) -> Result<()> {
     match request {
         Request::Down => Ok(()),
-        Request::KillPod {
-            namespace,
-            pod,
-            container,
-            signal,
-        } => {
+        Request::KillPod { namespace, pod, container, signal } => {
             let signal = Signal::from_named_raw(*signal).context("not a signal")?;
             match container {
                 Some(container) => cluster.kill_container(namespace, pod, container, signal),
@@ -119,15 +106,9 @@ pub async fn ask(state: &Path, request: &Request) -> Result<()> {
     let (read, mut write) = stream.into_split();
     let mut line = serde_json::to_string(request).context("writing the request")?;
     line.push('\n');
-    write
-        .write_all(line.as_bytes())
-        .await
-        .context("sending the request")?;
+    write.write_all(line.as_bytes()).await.context("sending the request")?;
     let mut text = String::new();
-    BufReader::new(read.take(LINE_BYTES_MAX))
-        .read_line(&mut text)
-        .await
-        .context("reading")?;
+    BufReader::new(read.take(LINE_BYTES_MAX)).read_line(&mut text).await.context("reading")?;
     let answer: Answer = serde_json::from_str(&text).context("no answer")?;
     match answer.error {
         Some(error) => bail!(error),

@@ -8,11 +8,7 @@ use anyhow::{Context as _, Result};
 
 /// The log of a container.
 pub(crate) fn container_log(state: &Path, namespace: &str, pod: &str, container: &str) -> PathBuf {
-    state
-        .join("logs")
-        .join(namespace)
-        .join(pod)
-        .join(format!("{container}.log"))
+    state.join("logs").join(namespace).join(pod).join(format!("{container}.log"))
 }
 
 /// The names of the containers of a pod that have written a log.
@@ -22,12 +18,7 @@ pub fn containers(state: &Path, namespace: &str, pod: &str) -> Result<Vec<String
         std::fs::read_dir(&dir).with_context(|| format!("no logs of {namespace}/{pod}"))?;
     let mut names: Vec<String> = entries
         .filter_map(|entry| {
-            entry
-                .ok()?
-                .file_name()
-                .to_str()?
-                .strip_suffix(".log")
-                .map(str::to_owned)
+            entry.ok()?.file_name().to_str()?.strip_suffix(".log").map(str::to_owned)
         })
         .collect();
     names.sort();

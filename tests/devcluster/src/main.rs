@@ -91,23 +91,10 @@ async fn main() -> Result<()> {
             Ok(())
         }
         Command::Logs { pod, container } => print_logs(&state, &pod, container),
-        Command::KillPod {
-            pod,
-            container,
-            signal,
-        } => {
+        Command::KillPod { pod, container, signal } => {
             let (namespace, pod) = split(&pod)?;
             let signal = signal.as_raw();
-            control::ask(
-                &state,
-                &Request::KillPod {
-                    namespace,
-                    pod,
-                    container,
-                    signal,
-                },
-            )
-            .await
+            control::ask(&state, &Request::KillPod { namespace, pod, container, signal }).await
         }
         Command::KillNode { name } => control::ask(&state, &Request::KillNode { name }).await,
     }
@@ -150,12 +137,7 @@ async fn prepare() -> Result<()> {
     })
     .await
     .context("preparing")??;
-    for path in [
-        &plane.etcd,
-        &plane.apiserver,
-        &plane.controller_manager,
-        &plane.kubectl,
-    ] {
+    for path in [&plane.etcd, &plane.apiserver, &plane.controller_manager, &plane.kubectl] {
         println!("{}", path.display());
     }
     Ok(())
@@ -181,10 +163,7 @@ fn print_logs(state: &std::path::Path, pod: &str, container: Option<String>) -> 
         if many {
             println!("==> {container} <==");
         }
-        print!(
-            "{}",
-            devcluster::logs::read(state, &namespace, &pod, &container)?
-        );
+        print!("{}", devcluster::logs::read(state, &namespace, &pod, &container)?);
     }
     Ok(())
 }

@@ -176,15 +176,10 @@ impl Site {
         let pids: Vec<u32> = {
             let handles = self.handles();
             let found = handles.values().filter(|handle| handle.runtime.is(ns, pod));
-            found
-                .flat_map(|handle| handle.runtime.pids(container))
-                .collect()
+            found.flat_map(|handle| handle.runtime.pids(container)).collect()
         };
         if pids.is_empty() {
-            bail!(
-                "{ns}/{pod} has no running container {}",
-                container.unwrap_or("at all")
-            );
+            bail!("{ns}/{pod} has no running container {}", container.unwrap_or("at all"));
         }
         for pid in pids {
             process::signal(Some(pid), signal);
@@ -194,20 +189,14 @@ impl Site {
 
     /// Stops a node's heartbeats and kills its pods, without a word to the API.
     pub(crate) async fn kill_node(&self, name: &str) -> Result<()> {
-        let node = self
-            .node(name)
-            .with_context(|| format!("there is no node {name}"))?;
+        let node = self.node(name).with_context(|| format!("there is no node {name}"))?;
         node.alive.send_replace(false);
         let runtimes: Vec<Arc<PodRuntime>> = {
             let handles = self.handles();
-            let on_node = handles
-                .values()
-                .filter(|handle| handle.runtime.node.name == name);
+            let on_node = handles.values().filter(|handle| handle.runtime.node.name == name);
             on_node
                 .map(|handle| {
-                    handle
-                        .updates
-                        .send_modify(|update| update.fate = Fate::NodeDead);
+                    handle.updates.send_modify(|update| update.fate = Fate::NodeDead);
                     Arc::clone(&handle.runtime)
                 })
                 .collect()
@@ -226,25 +215,18 @@ impl Site {
 
     /// A killed node comes back: heartbeats, and its pods anew, with other addresses.
     pub(crate) fn start_node(self: &Arc<Self>, name: &str) -> Result<()> {
-        let node = self
-            .node(name)
-            .with_context(|| format!("there is no node {name}"))?;
+        let node = self.node(name).with_context(|| format!("there is no node {name}"))?;
         if node.is_alive() {
             bail!("node {name} is running");
         }
-        self.handles()
-            .retain(|_, handle| handle.runtime.node.name != name);
+        self.handles().retain(|_, handle| handle.runtime.node.name != name);
         node.alive.send_replace(true);
         let on_node = |pod: &Arc<Pod>| {
             let spec = pod.spec.as_ref();
             spec.and_then(|spec| spec.node_name.as_deref()) == Some(name)
         };
-        let pods: Vec<Arc<Pod>> = self
-            .mirror()
-            .values()
-            .filter(|pod| on_node(pod))
-            .cloned()
-            .collect();
+        let pods: Vec<Arc<Pod>> =
+            self.mirror().values().filter(|pod| on_node(pod)).cloned().collect();
         for pod in pods {
             dispatch::seen(self, pod);
         }

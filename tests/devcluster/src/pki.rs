@@ -53,11 +53,7 @@ impl Pki {
             ("devcluster-admin", "system:masters", &pki.admin_kubeconfig),
             // The controllers and the process node also touch what their real counterparts may
             // not (volumes, other nodes' pods); telling them apart by name is what matters here.
-            (
-                "system:kube-controller-manager",
-                "system:masters",
-                &pki.controller_kubeconfig,
-            ),
+            ("system:kube-controller-manager", "system:masters", &pki.controller_kubeconfig),
             ("devcluster-node", "system:masters", &pki.node_kubeconfig),
         ] {
             let token = random_token()?;
@@ -70,32 +66,19 @@ impl Pki {
 
     fn write_certificates(&self) -> Result<()> {
         let mut ca = CertificateParams::default();
-        ca.distinguished_name
-            .push(DnType::CommonName, "devcluster-ca");
+        ca.distinguished_name.push(DnType::CommonName, "devcluster-ca");
         ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        ca.key_usages = vec![
-            KeyUsagePurpose::KeyCertSign,
-            KeyUsagePurpose::DigitalSignature,
-        ];
+        ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
         let issuer = CertifiedIssuer::self_signed(ca, KeyPair::generate()?)?;
 
         let mut server = CertificateParams::new(
-            [
-                "localhost",
-                "kubernetes",
-                "kubernetes.default",
-                "kubernetes.default.svc",
-            ]
-            .map(str::to_owned),
+            ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
+                .map(str::to_owned),
         )?;
-        server
-            .distinguished_name
-            .push(DnType::CommonName, "kube-apiserver");
+        server.distinguished_name.push(DnType::CommonName, "kube-apiserver");
         server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         for address in [Ipv4Addr::LOCALHOST, SERVICE_ADDRESS] {
-            server
-                .subject_alt_names
-                .push(SanType::IpAddress(IpAddr::V4(address)));
+            server.subject_alt_names.push(SanType::IpAddress(IpAddr::V4(address)));
         }
         let server_key = KeyPair::generate()?;
         let certificate = server.signed_by(&server_key, &issuer)?;
@@ -105,10 +88,7 @@ impl Pki {
         fs::write(&self.server_certificate, certificate.pem())?;
         write_private(&self.server_key, &server_key.serialize_pem())?;
         write_private(&self.service_account_key, &service_account.serialize_pem())?;
-        fs::write(
-            &self.service_account_public,
-            service_account.public_key_pem(),
-        )?;
+        fs::write(&self.service_account_public, service_account.public_key_pem())?;
         Ok(())
     }
 
@@ -131,11 +111,7 @@ impl Pki {
 
 /// 256 bits from the key generator's random source, as hex.
 fn random_token() -> Result<String> {
-    let digest = Sha256::digest(
-        KeyPair::generate()
-            .context("making a token")?
-            .serialized_der(),
-    );
+    let digest = Sha256::digest(KeyPair::generate().context("making a token")?.serialized_der());
     Ok(crate::cache::hex(&digest))
 }
 

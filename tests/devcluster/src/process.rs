@@ -47,10 +47,7 @@ impl Spawner {
                 }
             })
             .context("starting the spawn thread")?;
-        Ok(Self {
-            requests,
-            thread: Mutex::new(Some(thread)),
-        })
+        Ok(Self { requests, thread: Mutex::new(Some(thread)) })
     }
 
     /// Starts `command` in its own process group.
@@ -67,11 +64,7 @@ impl Spawner {
 
     /// Ends the thread, upon which the kernel kills every child it started.
     pub(crate) fn stop(&self) {
-        let thread = self
-            .thread
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .take();
+        let thread = self.thread.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         if let Some(thread) = thread {
             while let Err(mpsc::error::TrySendError::Full(_)) =
                 self.requests.try_send(Request::Stop)
@@ -109,10 +102,7 @@ impl Daemon {
             .stdin(Stdio::null())
             .stdout(output.try_clone().context("duplicating a log file")?)
             .stderr(output);
-        let child = spawner
-            .spawn(command)
-            .await
-            .with_context(|| format!("starting {name}"))?;
+        let child = spawner.spawn(command).await.with_context(|| format!("starting {name}"))?;
         Ok(Self { name, child })
     }
 
@@ -126,23 +116,14 @@ impl Daemon {
 
     /// SIGKILL.
     pub(crate) async fn kill(mut self) -> Result<()> {
-        self.child
-            .kill()
-            .await
-            .with_context(|| format!("killing {}", self.name))
+        self.child.kill().await.with_context(|| format!("killing {}", self.name))
     }
 
     /// SIGTERM, then SIGKILL after `patience`.
     pub(crate) async fn stop(mut self, patience: Duration) -> Result<()> {
         signal(self.child.id(), Signal::TERM);
-        if tokio::time::timeout(patience, self.child.wait())
-            .await
-            .is_err()
-        {
-            self.child
-                .kill()
-                .await
-                .with_context(|| format!("killing {}", self.name))?;
+        if tokio::time::timeout(patience, self.child.wait()).await.is_err() {
+            self.child.kill().await.with_context(|| format!("killing {}", self.name))?;
         }
         Ok(())
     }
@@ -171,12 +152,6 @@ pub(crate) fn append(path: &Path) -> Result<File> {
 pub(crate) fn tail(path: &Path, lines: usize) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let all: Vec<&str> = text.lines().collect();
-    let last = all
-        .get(all.len().saturating_sub(lines)..)
-        .unwrap_or_default();
-    format!(
-        "{}\n(log: {})",
-        last.join("\n"),
-        PathBuf::from(path).display()
-    )
+    let last = all.get(all.len().saturating_sub(lines)..).unwrap_or_default();
+    format!("{}\n(log: {})", last.join("\n"), PathBuf::from(path).display())
 }

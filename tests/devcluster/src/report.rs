@@ -11,10 +11,7 @@ impl Progress {
         Self { quiet }
     }
 
-    #[allow(
-        clippy::print_stderr,
-        reason = "progress for a person at a terminal or in a CI log"
-    )]
+    #[allow(clippy::print_stderr, reason = "progress for a person at a terminal or in a CI log")]
     pub(crate) fn say(self, text: &str) {
         if !self.quiet {
             eprintln!("devcluster: {text}");
@@ -23,10 +20,7 @@ impl Progress {
 }
 
 /// A warning that is worth a line even when quiet: something will not be cleaned up or done.
-#[allow(
-    clippy::print_stderr,
-    reason = "there is no logger in a test tool; stderr is the log"
-)]
+#[allow(clippy::print_stderr, reason = "there is no logger in a test tool; stderr is the log")]
 pub(crate) fn warn(text: &str) {
     eprintln!("devcluster: warning: {text}");
 }

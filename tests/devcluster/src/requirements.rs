@@ -30,10 +30,7 @@ pub fn ensure_requirements(quiet: bool) -> Result<()> {
     if packages.is_empty() {
         return Ok(());
     }
-    let line = format!(
-        "apt-get install --no-install-recommends {}",
-        packages.join(" ")
-    );
+    let line = format!("apt-get install --no-install-recommends {}", packages.join(" "));
     if !rustix::process::geteuid().is_root() || find_program("apt-get").is_none() {
         bail!("missing programs, install them with: {line}");
     }
@@ -61,8 +58,7 @@ pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
 }
 
 fn is_executable(path: &Path) -> bool {
-    path.metadata()
-        .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
 fn missing_packages() -> Vec<&'static str> {
@@ -101,11 +97,7 @@ fn apt(arguments: &[&str], packages: &[&str]) -> Result<()> {
         .output()
         .context("running apt-get")?;
     if !output.status.success() {
-        bail!(
-            "apt-get {}: {}",
-            arguments.join(" "),
-            String::from_utf8_lossy(&output.stderr)
-        );
+        bail!("apt-get {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
     }
     Ok(())
 }

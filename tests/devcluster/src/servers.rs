@@ -73,14 +73,8 @@ impl Servers {
         let arguments = self.controller_arguments();
         let program = &self.plane.controller_manager;
         self.controllers = Some(
-            Daemon::start(
-                &self.spawner,
-                "kube-controller-manager",
-                program,
-                &arguments,
-                &log,
-            )
-            .await?,
+            Daemon::start(&self.spawner, "kube-controller-manager", program, &arguments, &log)
+                .await?,
         );
         Ok(())
     }
@@ -103,10 +97,7 @@ impl Servers {
                 etcd.check(&etcd_log)?;
             }
             if Instant::now() > deadline {
-                bail!(
-                    "not ready after {READY_DEADLINE:?}:\n{}",
-                    crate::process::tail(&log, 10)
-                );
+                bail!("not ready after {READY_DEADLINE:?}:\n{}", crate::process::tail(&log, 10));
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -116,20 +107,13 @@ impl Servers {
 
     /// Stops the API server; the rest goes on and has to cope.
     pub(crate) async fn stop_apiserver(&mut self) -> Result<()> {
-        let daemon = self
-            .apiserver
-            .take()
-            .context("the API server is not running")?;
+        let daemon = self.apiserver.take().context("the API server is not running")?;
         daemon.stop(STOP_PATIENCE).await
     }
 
     /// Kills everything, clients first: nothing is left to be saved, and a polite end takes seconds.
     pub(crate) async fn kill(&mut self) -> Result<()> {
-        let daemons = [
-            self.controllers.take(),
-            self.apiserver.take(),
-            self.etcd.take(),
-        ];
+        let daemons = [self.controllers.take(), self.apiserver.take(), self.etcd.take()];
         for daemon in daemons.into_iter().flatten() {
             daemon.kill().await?;
         }
@@ -173,14 +157,8 @@ impl Servers {
             format!("--token-auth-file={}", pki.tokens.display()),
             "--authorization-mode=RBAC".to_owned(),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-            format!(
-                "--service-account-key-file={}",
-                pki.service_account_public.display()
-            ),
-            format!(
-                "--service-account-signing-key-file={}",
-                pki.service_account_key.display()
-            ),
+            format!("--service-account-key-file={}", pki.service_account_public.display()),
+            format!("--service-account-signing-key-file={}", pki.service_account_key.display()),
             // It would keep new nodes tainted until the node controller has seen them.
             "--disable-admission-plugins=TaintNodesByCondition".to_owned(),
             format!("--default-not-ready-toleration-seconds={UNREACHABLE_TOLERATION_S}"),
@@ -206,17 +184,11 @@ impl Servers {
         vec![
             format!("--kubeconfig={}", pki.controller_kubeconfig.display()),
             format!("--bind-address={}", self.block.control_address(2)),
-            format!(
-                "--cert-dir={}",
-                self.data.with_file_name("controller-manager").display()
-            ),
+            format!("--cert-dir={}", self.data.with_file_name("controller-manager").display()),
             "--leader-elect=false".to_owned(),
             format!("--controllers=*,-{}", off.join(",-")),
             format!("--root-ca-file={}", pki.ca_certificate.display()),
-            format!(
-                "--service-account-private-key-file={}",
-                pki.service_account_key.display()
-            ),
+            format!("--service-account-private-key-file={}", pki.service_account_key.display()),
             format!("--node-monitor-grace-period={NODE_GRACE}"),
             "--node-monitor-period=1s".to_owned(),
             "--node-eviction-rate=10".to_owned(),
@@ -238,7 +210,5 @@ async fn is_ready(client: &Client) -> bool {
 }
 
 fn http_get(path: &str) -> Result<http::Request<Vec<u8>>> {
-    http::Request::get(path)
-        .body(Vec::new())
-        .context("building a request")
+    http::Request::get(path).body(Vec::new()).context("building a request")
 }

@@ -37,26 +37,17 @@ impl StateDir {
             Path::to_owned,
         );
         fs::create_dir_all(&path).with_context(|| format!("creating {}", path.display()))?;
-        let path = path
-            .canonicalize()
-            .with_context(|| format!("finding {}", path.display()))?;
+        let path = path.canonicalize().with_context(|| format!("finding {}", path.display()))?;
         let marker = path.join(LOCK);
         let mut entries = fs::read_dir(&path).context("reading the state directory")?;
         if !marker.exists() && entries.next().is_some() {
-            bail!(
-                "{} is not empty and not a devcluster state directory",
-                path.display()
-            );
+            bail!("{} is not empty and not a devcluster state directory", path.display());
         }
         let lock = cache::lock_file(&marker)?;
         if lock.try_lock().is_err() {
             bail!("a cluster is running in {} already", path.display());
         }
-        let state = Self {
-            path,
-            temporary: wanted.is_none(),
-            _lock: lock,
-        };
+        let state = Self { path, temporary: wanted.is_none(), _lock: lock };
         state.clear()?;
         Ok(state)
     }
@@ -67,11 +58,8 @@ impl StateDir {
             if path.ends_with(LOCK) {
                 continue;
             }
-            let removed = if path.is_dir() {
-                fs::remove_dir_all(&path)
-            } else {
-                fs::remove_file(&path)
-            };
+            let removed =
+                if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
             removed.with_context(|| format!("removing {}", path.display()))?;
         }
         Ok(())
@@ -82,10 +70,7 @@ impl StateDir {
         if self.temporary
             && let Err(error) = fs::remove_dir_all(&self.path)
         {
-            report::warn(&format!(
-                "could not remove {}: {error}",
-                self.path.display()
-            ));
+            report::warn(&format!("could not remove {}: {error}", self.path.display()));
         }
     }
 }

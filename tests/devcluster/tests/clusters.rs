@@ -1,10 +1,6 @@
 //! Whole clusters: two at once, what dies and comes back, and that nothing is left behind.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "tests and their helpers"
-)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests and their helpers")]
 
 #[path = "support/redis.rs"]
 mod support;
@@ -39,22 +35,14 @@ async fn two_clusters_at_once_and_nothing_left_of_either() {
     assert_eq!(redis(&ip(&second), "GET name").await.unwrap(), "$3 two");
     drop(two);
     for (mark, address) in marks.iter().zip(addresses) {
-        wait_for(
-            "all processes to be gone",
-            Duration::from_secs(5),
-            || async {
-                let left = [
-                    processes_with(&mark.display().to_string()),
-                    processes_with(&format!("{address}:6379")),
-                ]
-                .concat();
-                if left.is_empty() {
-                    Ok(Some(()))
-                } else {
-                    anyhow::bail!("left: {left:?}")
-                }
-            },
-        )
+        wait_for("all processes to be gone", Duration::from_secs(5), || async {
+            let left = [
+                processes_with(&mark.display().to_string()),
+                processes_with(&format!("{address}:6379")),
+            ]
+            .concat();
+            if left.is_empty() { Ok(Some(())) } else { anyhow::bail!("left: {left:?}") }
+        })
         .await
         .unwrap();
         assert!(!mark.exists(), "{} is left", mark.display());
@@ -84,23 +72,13 @@ async fn what_dies_comes_back() {
     cluster.kill_node(&node).await.unwrap();
     assert!(redis(&ip(&before), "PING").await.is_err());
     let api = pods(&cluster, "hurt");
-    wait_for(
-        "the pod of the dead node to be evicted",
-        PATIENCE,
-        || async { Ok(api.get("redis-0").await?.metadata.deletion_timestamp) },
-    )
+    wait_for("the pod of the dead node to be evicted", PATIENCE, || async {
+        Ok(api.get("redis-0").await?.metadata.deletion_timestamp)
+    })
     .await
     .unwrap();
     // As in a real cluster it stays until the node is back or someone forces it.
-    let force = [
-        "-n",
-        "hurt",
-        "delete",
-        "pod",
-        "redis-0",
-        "--force",
-        "--grace-period=0",
-    ];
+    let force = ["-n", "hurt", "delete", "pod", "redis-0", "--force", "--grace-period=0"];
     cluster.kubectl(&force).await.unwrap();
     let after = ready_pod(&cluster, "hurt", "redis-0", |pod| uid(pod) != uid(&before)).await;
     assert_ne!(after.spec.clone().unwrap().node_name.as_ref(), Some(&node));
@@ -108,9 +86,6 @@ async fn what_dies_comes_back() {
 
     cluster.start_node(&node).unwrap();
     let wait = format!("node/{node}");
-    cluster
-        .kubectl(&["wait", "--for=condition=Ready", &wait, "--timeout=60s"])
-        .await
-        .unwrap();
+    cluster.kubectl(&["wait", "--for=condition=Ready", &wait, "--timeout=60s"]).await.unwrap();
     cluster.shutdown().await.unwrap();
 }

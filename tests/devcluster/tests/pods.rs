@@ -1,10 +1,6 @@
 //! Pods on the process node, in one cluster that all tests of this binary share.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "tests and their helpers"
-)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests and their helpers")]
 
 #[path = "support/redis.rs"]
 mod support;
@@ -26,10 +22,7 @@ async fn cluster() -> &'static DevCluster {
     let start = || async {
         // Any program will do as the host here.
         let host = Some("/usr/bin/env".into());
-        let options = Options {
-            operator_host_binary: host,
-            ..Options::default()
-        };
+        let options = Options { operator_host_binary: host, ..Options::default() };
         DevCluster::start(options).await.unwrap()
     };
     CLUSTER.get_or_init(start).await
@@ -52,10 +45,7 @@ async fn a_stateful_set_of_redis_becomes_ready_and_answers() {
     let first = ready_pod(cluster, "ready", "redis-0", |_| true).await;
     let second = ready_pod(cluster, "ready", "redis-1", |_| true).await;
     assert_ne!(ip(&first), ip(&second));
-    assert_ne!(
-        first.spec.clone().unwrap().node_name,
-        second.spec.clone().unwrap().node_name
-    );
+    assert_ne!(first.spec.clone().unwrap().node_name, second.spec.clone().unwrap().node_name);
     for pod in [&first, &second] {
         assert_eq!(redis(&ip(pod), "PING").await.unwrap(), "+PONG");
         assert_eq!(
@@ -71,19 +61,12 @@ async fn a_killed_container_restarts_on_the_same_address() {
     apply(cluster, &redis_manifest("restart", 1)).await;
     let before = ready_pod(cluster, "restart", "redis-0", |_| true).await;
     assert_eq!(redis(&ip(&before), "SET key kept").await.unwrap(), "+OK");
-    let pid = cluster
-        .container_pid("restart", "redis-0", "redis")
-        .unwrap();
-    cluster
-        .kill_container("restart", "redis-0", "redis", Signal::KILL)
-        .unwrap();
+    let pid = cluster.container_pid("restart", "redis-0", "redis").unwrap();
+    cluster.kill_container("restart", "redis-0", "redis", Signal::KILL).unwrap();
     let after = ready_pod(cluster, "restart", "redis-0", |pod| restarts(pod) == 1).await;
     assert_eq!(uid(&before), uid(&after));
     assert_eq!(ip(&before), ip(&after));
-    assert_ne!(
-        cluster.container_pid("restart", "redis-0", "redis"),
-        Some(pid)
-    );
+    assert_ne!(cluster.container_pid("restart", "redis-0", "redis"), Some(pid));
     assert_eq!(redis(&ip(&after), "GET key").await.unwrap(), "$4 kept");
     let statuses = after.status.unwrap().container_statuses.unwrap();
     let last = statuses[0].last_state.clone().unwrap().terminated.unwrap();
@@ -96,14 +79,8 @@ async fn a_recreated_pod_has_another_address_and_the_same_data() {
     apply(cluster, &redis_manifest("recreate", 1)).await;
     let before = ready_pod(cluster, "recreate", "redis-0", |_| true).await;
     assert_eq!(redis(&ip(&before), "SET key kept").await.unwrap(), "+OK");
-    cluster
-        .kubectl(&["-n", "recreate", "delete", "pod", "redis-0"])
-        .await
-        .unwrap();
-    let after = ready_pod(cluster, "recreate", "redis-0", |pod| {
-        uid(pod) != uid(&before)
-    })
-    .await;
+    cluster.kubectl(&["-n", "recreate", "delete", "pod", "redis-0"]).await.unwrap();
+    let after = ready_pod(cluster, "recreate", "redis-0", |pod| uid(pod) != uid(&before)).await;
     assert_ne!(ip(&before), ip(&after));
     assert_eq!(redis(&ip(&after), "GET key").await.unwrap(), "$4 kept");
     assert!(redis(&ip(&before), "PING").await.is_err());
@@ -116,34 +93,16 @@ async fn deleting_the_stateful_set_and_claims_leaves_nothing() {
     let mut pids = Vec::new();
     for name in ["redis-0", "redis-1"] {
         let pod = ready_pod(cluster, "cascade", name, |_| true).await;
-        pids.push((
-            ip(&pod),
-            cluster.container_pid("cascade", name, "redis").unwrap(),
-        ));
+        pids.push((ip(&pod), cluster.container_pid("cascade", name, "redis").unwrap()));
     }
-    let delete = [
-        "-n",
-        "cascade",
-        "delete",
-        "statefulset/redis",
-        "--cascade=foreground",
-    ];
+    let delete = ["-n", "cascade", "delete", "statefulset/redis", "--cascade=foreground"];
     cluster.kubectl(&delete).await.unwrap();
     for (ip, pid) in &pids {
-        assert!(
-            processes_with(&format!("{ip}:6379")).is_empty(),
-            "pid {pid} at {ip} is left"
-        );
+        assert!(processes_with(&format!("{ip}:6379")).is_empty(), "pid {pid} at {ip} is left");
     }
-    let listed = cluster
-        .kubectl(&["-n", "cascade", "get", "pods", "-o", "name"])
-        .await
-        .unwrap();
+    let listed = cluster.kubectl(&["-n", "cascade", "get", "pods", "-o", "name"]).await.unwrap();
     assert_eq!(listed, "");
-    cluster
-        .kubectl(&["delete", "namespace", "cascade"])
-        .await
-        .unwrap();
+    cluster.kubectl(&["delete", "namespace", "cascade"]).await.unwrap();
     wait_for("the volumes to be gone", PATIENCE, || async {
         let volumes = cluster.kubectl(&["get", "pv"]).await?;
         Ok((!volumes.contains("cascade/")).then_some(()))
@@ -182,10 +141,7 @@ spec:
     let api = pods(cluster, "default");
     wait_for("the pod to run", PATIENCE, || async {
         let pod = api.get("live").await?;
-        let phase = pod
-            .status
-            .as_ref()
-            .and_then(|status| status.phase.as_deref());
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         Ok((phase == Some("Running") && !is_ready(&pod)).then_some(()))
     })
     .await
@@ -220,20 +176,14 @@ spec:
     let api = pods(cluster, "default");
     wait_for("the pod to succeed", PATIENCE, || async {
         let pod = api.get("token").await?;
-        Ok(
-            (pod.status.and_then(|status| status.phase).as_deref() == Some("Succeeded"))
-                .then_some(()),
-        )
+        Ok((pod.status.and_then(|status| status.phase).as_deref() == Some("Succeeded"))
+            .then_some(()))
     })
     .await
     .unwrap();
     let log = cluster.logs("default", "token", "show").unwrap();
     let lines: Vec<&str> = log.lines().collect();
-    let address = lines[1]
-        .strip_prefix("at ")
-        .unwrap()
-        .strip_suffix(" x=42")
-        .unwrap();
+    let address = lines[1].strip_prefix("at ").unwrap().strip_suffix(" x=42").unwrap();
     let mut config = Config::new(format!("https://{address}").parse().unwrap());
     config.root_cert = Config::from_custom_kubeconfig(
         kube::config::Kubeconfig::read_from(cluster.kubeconfig()).unwrap(),
@@ -244,15 +194,10 @@ spec:
     .root_cert;
     config.auth_info.token = Some(lines[2].to_owned().into());
     let reviews: Api<SelfSubjectReview> = Api::all(Client::try_from(config).unwrap());
-    let review = reviews
-        .create(&PostParams::default(), &SelfSubjectReview::default())
-        .await
-        .unwrap();
+    let review =
+        reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await.unwrap();
     let user = review.status.unwrap().user_info.unwrap();
-    assert_eq!(
-        user.username.as_deref(),
-        Some("system:serviceaccount:default:default")
-    );
+    assert_eq!(user.username.as_deref(), Some("system:serviceaccount:default:default"));
 }
 
 #[tokio::test]
@@ -278,22 +223,11 @@ spec:
     )
     .await;
     cluster
-        .kubectl(&[
-            "wait",
-            "--for=condition=complete",
-            "job/ordered",
-            "--timeout=60s",
-        ])
+        .kubectl(&["wait", "--for=condition=complete", "job/ordered", "--timeout=60s"])
         .await
         .unwrap();
-    let selector = [
-        "get",
-        "pods",
-        "-l",
-        "job-name=ordered",
-        "-o",
-        "jsonpath={.items[0].metadata.name}",
-    ];
+    let selector =
+        ["get", "pods", "-l", "job-name=ordered", "-o", "jsonpath={.items[0].metadata.name}"];
     let pod = cluster.kubectl(&selector).await.unwrap();
     let log = cluster.logs("default", &pod, "main").unwrap();
     assert!(log.ends_with("one\ntwo\n"), "{log}");
@@ -320,10 +254,7 @@ spec:
     .await;
     ready_pod(cluster, "default", "polite", |_| true).await;
     wait_for("the trap to be set", PATIENCE, || async {
-        Ok(cluster
-            .logs("default", "polite", "main")?
-            .contains("up")
-            .then_some(()))
+        Ok(cluster.logs("default", "polite", "main")?.contains("up").then_some(()))
     })
     .await
     .unwrap();
@@ -377,35 +308,21 @@ spec:
     )
     .await;
     let done = "--for=jsonpath={.status.phase}=Succeeded";
-    cluster
-        .kubectl(&["wait", done, "pod/host", "--timeout=60s"])
-        .await
-        .unwrap();
+    cluster.kubectl(&["wait", done, "pod/host", "--timeout=60s"]).await.unwrap();
     let log = cluster.logs("default", "host", "host").unwrap();
-    assert!(
-        log.ends_with("Read-only file system\ny\nCapEff:\t0000000000000000\n"),
-        "{log}"
-    );
+    assert!(log.ends_with("Read-only file system\ny\nCapEff:\t0000000000000000\n"), "{log}");
 }
 
 #[tokio::test]
 async fn an_unknown_image_is_said_to_be_missing() {
     let cluster = cluster().await;
-    cluster
-        .kubectl(&["run", "stranger", "--image=nginx:1"])
-        .await
-        .unwrap();
+    cluster.kubectl(&["run", "stranger", "--image=nginx:1"]).await.unwrap();
     let api = pods(cluster, "default");
     wait_for("ErrImagePull", PATIENCE, || async {
-        Ok(
-            (waiting_reason(&api.get("stranger").await?).as_deref() == Some("ErrImagePull"))
-                .then_some(()),
-        )
+        Ok((waiting_reason(&api.get("stranger").await?).as_deref() == Some("ErrImagePull"))
+            .then_some(()))
     })
     .await
     .unwrap();
-    cluster
-        .kubectl(&["delete", "pod", "stranger"])
-        .await
-        .unwrap();
+    cluster.kubectl(&["delete", "pod", "stranger"]).await.unwrap();
 }

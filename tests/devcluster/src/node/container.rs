@@ -89,19 +89,13 @@ pub(crate) async fn supervise(
 
 fn back_off(pod: &PodRuntime, index: usize, container: &Container, wait: Duration) {
     let seconds = wait.as_secs();
-    let message = format!(
-        "back-off {seconds}s restarting failed container={}",
-        container.name
-    );
+    let message = format!("back-off {seconds}s restarting failed container={}", container.name);
     events::record(&pod.site, &pod.object(), "Warning", "BackOff", &message);
     pod.change(index, |view| {
         if let Phase::Terminated(ending) = &view.phase {
             view.last = Some(ending.clone());
         }
-        view.phase = Phase::Waiting {
-            reason: "CrashLoopBackOff".to_owned(),
-            message,
-        };
+        view.phase = Phase::Waiting { reason: "CrashLoopBackOff".to_owned(), message };
     });
 }
 
@@ -109,10 +103,7 @@ fn back_off(pod: &PodRuntime, index: usize, container: &Container, wait: Duratio
 pub(crate) fn refused(pod: &PodRuntime, index: usize, reason: &'static str, message: &str) {
     events::record(&pod.site, &pod.object(), "Warning", "Failed", message);
     pod.change(index, |view| {
-        view.phase = Phase::Waiting {
-            reason: reason.to_owned(),
-            message: message.to_owned(),
-        };
+        view.phase = Phase::Waiting { reason: reason.to_owned(), message: message.to_owned() };
     });
 }
 
@@ -138,26 +129,18 @@ async fn launch(
         placement: &pod.placement,
         apiserver_port: pod.site.block.apiserver_port(),
     };
-    let environment = lookup
-        .environment(container, &image.path)
-        .await
-        .map_err(config_error)?;
-    let sandbox = sandbox(pod, container, image, environment)
-        .await
-        .map_err(config_error)?;
+    let environment = lookup.environment(container, &image.path).await.map_err(config_error)?;
+    let sandbox = sandbox(pod, container, image, environment).await.map_err(config_error)?;
     let log = pod.log(&container.name);
-    let running = start(pod, sandbox, &log, index)
-        .await
-        .map_err(|error| ("RunContainerError", error))?;
+    let running =
+        start(pod, sandbox, &log, index).await.map_err(|error| ("RunContainerError", error))?;
     let pid = running.pid;
     pod.change(index, |view| {
         if let Phase::Terminated(ending) = &view.phase {
             view.last = Some(ending.clone());
         }
         view.restarts += i32::from(view.last.is_some());
-        view.phase = Phase::Running {
-            since: status::now(),
-        };
+        view.phase = Phase::Running { since: status::now() };
         view.pid = Some(pid);
     });
     let note = format!("Started container {} (pid {pid})", container.name);
@@ -176,11 +159,7 @@ async fn sandbox(
     let mut binds: Vec<_> = image
         .binds
         .into_iter()
-        .map(|(source, target)| super::sandbox::Bind {
-            source,
-            target,
-            read_only: true,
-        })
+        .map(|(source, target)| super::sandbox::Bind { source, target, read_only: true })
         .collect();
     binds.extend(pod.volumes().await.binds(container, expand)?);
     let security = container.security_context.as_ref();
@@ -192,10 +171,7 @@ async fn sandbox(
         hosts_file: pod.hosts_file(),
         binds,
         environment,
-        workdir: container
-            .working_dir
-            .clone()
-            .unwrap_or_else(|| image.workdir.to_owned()),
+        workdir: container.working_dir.clone().unwrap_or_else(|| image.workdir.to_owned()),
         read_only_root: security.is_some_and(|one| one.read_only_root_filesystem == Some(true)),
         drop_capabilities: dropped.is_some_and(|list| list.iter().any(|name| name == "ALL")),
         argv,
@@ -206,13 +182,8 @@ async fn start(pod: &PodRuntime, sandbox: Sandbox, log: &Path, index: usize) -> 
     use std::io::Write as _;
     let mut file = process::append(log)?;
     let restarts = pod.restarts_next(index);
-    writeln!(
-        file,
-        "--- {} uid {} start {restarts} ---",
-        status::now(),
-        pod.uid
-    )
-    .context("writing to the container's log")?;
+    writeln!(file, "--- {} uid {} start {restarts} ---", status::now(), pod.uid)
+        .context("writing to the container's log")?;
     sandbox
         .start(&pod.site.spawner, file)
         .await
@@ -253,13 +224,7 @@ async fn run(
     };
     let exit_code = outcome.ok().map_or(137, exit_code);
     let reason = if exit_code == 0 { "Completed" } else { "Error" }.to_owned();
-    let ending = Ending {
-        exit_code,
-        reason,
-        message,
-        started_at,
-        finished_at: status::now(),
-    };
+    let ending = Ending { exit_code, reason, message, started_at, finished_at: status::now() };
     pod.change(index, |view| {
         view.phase = Phase::Terminated(ending);
         view.pid = None;
@@ -270,21 +235,12 @@ async fn run(
 }
 
 async fn post_start(pod: &PodRuntime, container: &Container, target: &Target) {
-    let hook = container
-        .lifecycle
-        .as_ref()
-        .and_then(|lifecycle| lifecycle.post_start.as_ref());
+    let hook = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.post_start.as_ref());
     if let Some(hook) = hook
         && let Err(error) = handle(hook, target).await
     {
         let note = format!("PostStart hook failed: {error:#}");
-        events::record(
-            &pod.site,
-            &pod.object(),
-            "Warning",
-            "FailedPostStartHook",
-            &note,
-        );
+        events::record(&pod.site, &pod.object(), "Warning", "FailedPostStartHook", &note);
     }
 }
 
@@ -298,10 +254,7 @@ async fn terminate(
 ) -> std::io::Result<ExitStatus> {
     let own = Instant::now() + pod.grace();
     let deadline = |stop: &watch::Receiver<StopAt>| (*stop.borrow()).unwrap_or(own);
-    let hook = container
-        .lifecycle
-        .as_ref()
-        .and_then(|lifecycle| lifecycle.pre_stop.as_ref());
+    let hook = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.pre_stop.as_ref());
     if let Some(hook) = hook
         && deadline(stop) > Instant::now()
     {
@@ -344,10 +297,7 @@ async fn handle(hook: &LifecycleHandler, target: &Target) -> Result<()> {
     } else if let Some(action) = &hook.http_get {
         probe::http_get(action, target).await
     } else if let Some(action) = &hook.sleep {
-        tokio::time::sleep(Duration::from_secs(
-            u64::try_from(action.seconds).unwrap_or(0),
-        ))
-        .await;
+        tokio::time::sleep(Duration::from_secs(u64::try_from(action.seconds).unwrap_or(0))).await;
         Ok(())
     } else {
         anyhow::bail!("this kind of hook is not supported")
@@ -357,8 +307,5 @@ async fn handle(hook: &LifecycleHandler, target: &Target) -> Result<()> {
 /// bwrap passes on the exit code, or 128 + signal; when bwrap itself was killed it is the same rule.
 fn exit_code(status: ExitStatus) -> i32 {
     use std::os::unix::process::ExitStatusExt as _;
-    status
-        .code()
-        .or_else(|| status.signal().map(|signal| 128 + signal))
-        .unwrap_or(137)
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(137)
 }

@@ -84,32 +84,17 @@ pub(crate) fn seen(site: &Arc<Site>, pod: Arc<Pod>) {
     if done || !node.is_alive() {
         return;
     }
-    let (updates, receiver) = watch::channel(Update {
-        pod: Arc::clone(&pod),
-        fate: Fate::Present,
-    });
-    let runtime = Arc::new(PodRuntime::new(
-        Arc::clone(site),
-        Arc::clone(node),
-        &uid,
-        receiver.clone(),
-    ));
-    handles.insert(
-        uid,
-        PodHandle {
-            updates,
-            runtime: Arc::clone(&runtime),
-        },
-    );
+    let (updates, receiver) = watch::channel(Update { pod: Arc::clone(&pod), fate: Fate::Present });
+    let runtime =
+        Arc::new(PodRuntime::new(Arc::clone(site), Arc::clone(node), &uid, receiver.clone()));
+    handles.insert(uid, PodHandle { updates, runtime: Arc::clone(&runtime) });
     tokio::spawn(pod::run(runtime, receiver));
 }
 
 fn gone(site: &Site, uid: &str) {
     site.mirror().remove(uid);
     if let Some(handle) = site.handles().remove(uid) {
-        handle
-            .updates
-            .send_modify(|update| update.fate = Fate::Gone);
+        handle.updates.send_modify(|update| update.fate = Fate::Gone);
     }
     // A claim or a node's room may have become free.
     site.unscheduled.notify_one();

@@ -71,8 +71,7 @@ impl Lookup<'_> {
             };
             match data {
                 Some(data) => all.extend(
-                    data.into_iter()
-                        .map(|(key, value)| (format!("{prefix}{key}"), text(&value))),
+                    data.into_iter().map(|(key, value)| (format!("{prefix}{key}"), text(&value))),
                 ),
                 None if optional == Some(true) => {}
                 None => bail!("envFrom source {name:?} not found"),
@@ -121,9 +120,8 @@ pub(crate) fn expand(input: &str, variables: &Environment) -> String {
         if let Some(after) = rest.strip_prefix('$') {
             output.push('$');
             rest = after;
-        } else if let Some((name, after)) = rest
-            .strip_prefix('(')
-            .and_then(|inner| inner.split_once(')'))
+        } else if let Some((name, after)) =
+            rest.strip_prefix('(').and_then(|inner| inner.split_once(')'))
         {
             if let Some(value) = variables.get(name) {
                 output.push_str(value);

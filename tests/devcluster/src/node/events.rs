@@ -15,9 +15,7 @@ const NOTE_BYTES_MAX: usize = 1_000;
 /// Writes an Event about a pod in the background.
 pub(crate) fn record(site: &Site, pod: &Pod, kind: &'static str, reason: &'static str, note: &str) {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-    let note = note
-        .get(..note.floor_char_boundary(NOTE_BYTES_MAX))
-        .unwrap_or_default();
+    let note = note.get(..note.floor_char_boundary(NOTE_BYTES_MAX)).unwrap_or_default();
     let name = pod.metadata.name.clone().unwrap_or_default();
     let event = json!({
         "metadata": {"generateName": format!("{name}."), "namespace": namespace},

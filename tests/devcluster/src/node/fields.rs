@@ -22,10 +22,7 @@ pub(crate) fn resolve(pod: &Pod, placement: &Placement, path: &str) -> Result<St
             "metadata.annotations" => meta.annotations.as_ref(),
             _ => return Err(format!("field path {path:?} is not supported")),
         };
-        return Ok(map
-            .and_then(|map| map.get(key))
-            .cloned()
-            .unwrap_or_default());
+        return Ok(map.and_then(|map| map.get(key)).cloned().unwrap_or_default());
     }
     let value = match path {
         "metadata.name" => meta.name.clone().unwrap_or_default(),
@@ -34,9 +31,9 @@ pub(crate) fn resolve(pod: &Pod, placement: &Placement, path: &str) -> Result<St
         "metadata.labels" => lines(meta.labels.as_ref()),
         "metadata.annotations" => lines(meta.annotations.as_ref()),
         "spec.nodeName" => placement.node.clone(),
-        "spec.serviceAccountName" => spec
-            .and_then(|spec| spec.service_account_name.clone())
-            .unwrap_or_default(),
+        "spec.serviceAccountName" => {
+            spec.and_then(|spec| spec.service_account_name.clone()).unwrap_or_default()
+        }
         "status.podIP" | "status.podIPs" => placement.pod_ip.to_string(),
         "status.hostIP" | "status.hostIPs" => placement.host_ip.to_string(),
         _ => return Err(format!("field path {path:?} is not supported")),
@@ -53,11 +50,7 @@ fn subscript(path: &str) -> Option<(&str, &str)> {
 /// The file format of whole maps: `key="escaped value"`, one a line.
 fn lines(map: Option<&std::collections::BTreeMap<String, String>>) -> String {
     let line = |(key, value): (&String, &String)| format!("{key}={value:?}\n");
-    map.into_iter()
-        .flatten()
-        .map(line)
-        .collect::<Vec<_>>()
-        .concat()
+    map.into_iter().flatten().map(line).collect::<Vec<_>>().concat()
 }
 
 #[cfg(test)]
@@ -73,18 +66,9 @@ mod tests {
             host_ip: Ipv4Addr::new(127, 9, 254, 1),
             node: "node-0".to_owned(),
         };
-        assert_eq!(
-            resolve(&pod, &placement, "metadata.labels['x']").unwrap(),
-            "1"
-        );
-        assert_eq!(
-            resolve(&pod, &placement, "status.podIP").unwrap(),
-            "127.9.0.1"
-        );
-        assert_eq!(
-            resolve(&pod, &placement, "metadata.labels").unwrap(),
-            "x=\"1\"\n"
-        );
+        assert_eq!(resolve(&pod, &placement, "metadata.labels['x']").unwrap(), "1");
+        assert_eq!(resolve(&pod, &placement, "status.podIP").unwrap(), "127.9.0.1");
+        assert_eq!(resolve(&pod, &placement, "metadata.labels").unwrap(), "x=\"1\"\n");
         assert!(resolve(&pod, &placement, "spec.nope").is_err());
     }
 }

@@ -93,33 +93,20 @@ async fn beat(site: &Site, info: &NodeInfo) -> Result<()> {
         },
     });
     let apply = PatchParams::apply(MANAGER).force();
-    leases
-        .patch(&info.name, &apply, &Patch::Apply(&lease))
-        .await?;
+    leases.patch(&info.name, &apply, &Patch::Apply(&lease)).await?;
     let nodes: Api<Node> = Api::all(site.client.clone());
     let node = nodes.get(&info.name).await?;
     if !is_ready(&node) {
         let patch = json!({"status": node_status(info, &status::now())});
-        nodes
-            .patch_status(
-                &info.name,
-                &PatchParams::default(),
-                &Patch::Strategic(&patch),
-            )
-            .await?;
+        nodes.patch_status(&info.name, &PatchParams::default(), &Patch::Strategic(&patch)).await?;
     }
     Ok(())
 }
 
 /// Whether the Ready condition is True.
 pub(crate) fn is_ready(node: &Node) -> bool {
-    let conditions = node
-        .status
-        .as_ref()
-        .and_then(|status| status.conditions.as_ref());
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
     conditions.is_some_and(|conditions| {
-        conditions
-            .iter()
-            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
     })
 }

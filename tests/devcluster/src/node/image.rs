@@ -33,16 +33,12 @@ impl Images {
     pub(crate) fn find(operator_host: Option<PathBuf>) -> Result<Self> {
         let operator_host = operator_host
             .map(|path| {
-                path.canonicalize()
-                    .with_context(|| format!("the host binary {}", path.display()))
+                path.canonicalize().with_context(|| format!("the host binary {}", path.display()))
             })
             .transpose()?;
         let redis_server =
             crate::requirements::find_program("redis-server").context("no redis-server on PATH")?;
-        Ok(Self {
-            redis_server,
-            operator_host,
-        })
+        Ok(Self { redis_server, operator_host })
     }
 
     /// The image with `command` and `args` applied, or why it cannot be had.
@@ -68,34 +64,20 @@ impl Images {
         if command.is_empty() {
             let is_option = |first: &String| {
                 first.starts_with('-')
-                    || Path::new(first)
-                        .extension()
-                        .is_some_and(|end| end == "conf")
+                    || Path::new(first).extension().is_some_and(|end| end == "conf")
             };
             if arguments.first().is_none_or(is_option) {
                 argv.push(server);
             }
         }
         argv.extend_from_slice(arguments);
-        let directory = self
-            .redis_server
-            .parent()
-            .map(|dir| dir.display().to_string());
+        let directory = self.redis_server.parent().map(|dir| dir.display().to_string());
         let path =
             directory.map_or_else(|| BASE_PATH.to_owned(), |dir| format!("{dir}:{BASE_PATH}"));
         let outside_usr = !self.redis_server.starts_with("/usr");
-        let binds = outside_usr.then(|| {
-            (
-                self.redis_server.clone(),
-                self.redis_server.display().to_string(),
-            )
-        });
-        Image {
-            argv,
-            binds: binds.into_iter().collect(),
-            workdir: "/data",
-            path,
-        }
+        let binds = outside_usr
+            .then(|| (self.redis_server.clone(), self.redis_server.display().to_string()));
+        Image { argv, binds: binds.into_iter().collect(), workdir: "/data", path }
     }
 
     fn host(&self, command: &[String], arguments: &[String]) -> Result<Image, String> {
@@ -103,11 +85,8 @@ impl Images {
             .operator_host
             .clone()
             .ok_or("image operator-host: no binary was given to devcluster (--host-binary)")?;
-        let mut argv = if command.is_empty() {
-            vec![HOST_TARGET.to_owned()]
-        } else {
-            command.to_vec()
-        };
+        let mut argv =
+            if command.is_empty() { vec![HOST_TARGET.to_owned()] } else { command.to_vec() };
         argv.extend_from_slice(arguments);
         Ok(Image {
             argv,
@@ -130,10 +109,7 @@ mod tests {
     use super::*;
 
     fn images() -> Images {
-        Images {
-            redis_server: "/usr/bin/redis-server".into(),
-            operator_host: None,
-        }
+        Images { redis_server: "/usr/bin/redis-server".into(), operator_host: None }
     }
 
     fn words(text: &str) -> Vec<String> {
@@ -144,24 +120,12 @@ mod tests {
     fn redis_arguments_follow_the_official_entrypoint() {
         let argv = |command: &str, arguments: &str| {
             let (command, arguments) = (words(command), words(arguments));
-            images()
-                .resolve("docker.io/library/redis:7.0", &command, &arguments)
-                .unwrap()
-                .argv
+            images().resolve("docker.io/library/redis:7.0", &command, &arguments).unwrap().argv
         };
         assert_eq!(argv("", ""), words("/usr/bin/redis-server"));
-        assert_eq!(
-            argv("", "--port 1"),
-            words("/usr/bin/redis-server --port 1")
-        );
-        assert_eq!(
-            argv("", "/etc/redis.conf"),
-            words("/usr/bin/redis-server /etc/redis.conf")
-        );
-        assert_eq!(
-            argv("", "redis-server --port 1"),
-            words("redis-server --port 1")
-        );
+        assert_eq!(argv("", "--port 1"), words("/usr/bin/redis-server --port 1"));
+        assert_eq!(argv("", "/etc/redis.conf"), words("/usr/bin/redis-server /etc/redis.conf"));
+        assert_eq!(argv("", "redis-server --port 1"), words("redis-server --port 1"));
         assert_eq!(argv("sh -c", "true"), words("sh -c true"));
     }
 

@@ -49,21 +49,15 @@ impl Source<'_> {
         if let Some(map) = &volume.config_map {
             let mode = map.default_mode.unwrap_or(MODE_DEFAULT);
             let optional = map.optional == Some(true);
-            self.config_map(&map.name, map.items.as_deref(), mode, optional, &mut files)
-                .await?;
+            self.config_map(&map.name, map.items.as_deref(), mode, optional, &mut files).await?;
         } else if let Some(secret) = &volume.secret {
             let mode = secret.default_mode.unwrap_or(MODE_DEFAULT);
             let name = secret.secret_name.as_deref().unwrap_or_default();
             let optional = secret.optional == Some(true);
-            self.secret(name, secret.items.as_deref(), mode, optional, &mut files)
-                .await?;
+            self.secret(name, secret.items.as_deref(), mode, optional, &mut files).await?;
         } else if let Some(downward) = &volume.downward_api {
             let mode = downward.default_mode.unwrap_or(MODE_DEFAULT);
-            self.downward(
-                downward.items.as_deref().unwrap_or_default(),
-                mode,
-                &mut files,
-            )?;
+            self.downward(downward.items.as_deref().unwrap_or_default(), mode, &mut files)?;
         } else if let Some(projected) = &volume.projected {
             let mode = projected.default_mode.unwrap_or(MODE_DEFAULT);
             for source in projected.sources.iter().flatten() {
@@ -83,21 +77,13 @@ impl Source<'_> {
     ) -> Result<()> {
         if let Some(token) = &source.service_account_token {
             let bytes = self.token(token).await?.into_bytes();
-            files.insert(
-                token.path.clone(),
-                FileContent {
-                    bytes,
-                    mode: unsigned(mode),
-                },
-            );
+            files.insert(token.path.clone(), FileContent { bytes, mode: unsigned(mode) });
         } else if let Some(map) = &source.config_map {
             let optional = map.optional == Some(true);
-            self.config_map(&map.name, map.items.as_deref(), mode, optional, files)
-                .await?;
+            self.config_map(&map.name, map.items.as_deref(), mode, optional, files).await?;
         } else if let Some(secret) = &source.secret {
             let optional = secret.optional == Some(true);
-            self.secret(&secret.name, secret.items.as_deref(), mode, optional, files)
-                .await?;
+            self.secret(&secret.name, secret.items.as_deref(), mode, optional, files).await?;
         } else if let Some(downward) = &source.downward_api {
             self.downward(downward.items.as_deref().unwrap_or_default(), mode, files)?;
         } else {
@@ -145,19 +131,11 @@ impl Source<'_> {
         files: &mut Payload,
     ) -> Result<()> {
         for item in items {
-            let Some(field) = &item.field_ref else {
-                bail!("resourceFieldRef is not supported")
-            };
+            let Some(field) = &item.field_ref else { bail!("resourceFieldRef is not supported") };
             let value = fields::resolve(self.pod, self.placement, &field.field_path)
                 .map_err(anyhow::Error::msg)?;
             let mode = unsigned(item.mode.unwrap_or(mode));
-            files.insert(
-                item.path.clone(),
-                FileContent {
-                    bytes: value.into_bytes(),
-                    mode,
-                },
-            );
+            files.insert(item.path.clone(), FileContent { bytes: value.into_bytes(), mode });
         }
         Ok(())
     }
@@ -179,9 +157,8 @@ impl Source<'_> {
             }},
         });
         let spec = self.pod.spec.as_ref();
-        let account = spec
-            .and_then(|spec| spec.service_account_name.as_deref())
-            .unwrap_or("default");
+        let account =
+            spec.and_then(|spec| spec.service_account_name.as_deref()).unwrap_or("default");
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), self.namespace());
         let answer: TokenRequest = accounts
             .create_subresource("token", account, &PostParams::default(), &request)
@@ -190,9 +167,7 @@ impl Source<'_> {
         let token = answer.status.and_then(|status| status.token);
         let token = token.context("a token request without an answer")?;
         let life = Duration::from_secs(u64::try_from(seconds).unwrap_or(600)) * 4 / 5;
-        self.tokens
-            .tokens
-            .insert(audience, (token.clone(), Instant::now() + life));
+        self.tokens.tokens.insert(audience, (token.clone(), Instant::now() + life));
         Ok(token)
     }
 
@@ -208,18 +183,12 @@ pub(crate) async fn config_map(
     name: &str,
 ) -> Result<Option<BTreeMap<String, Vec<u8>>>> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let found = maps
-        .get_opt(name)
-        .await
-        .with_context(|| format!("reading configmap {name:?}"))?;
+    let found = maps.get_opt(name).await.with_context(|| format!("reading configmap {name:?}"))?;
     Ok(found.map(|map| {
         let text = map.data.unwrap_or_default();
-        let text = text
-            .into_iter()
-            .map(|(key, value)| (key, value.into_bytes()));
+        let text = text.into_iter().map(|(key, value)| (key, value.into_bytes()));
         let binary = map.binary_data.unwrap_or_default();
-        text.chain(binary.into_iter().map(|(key, value)| (key, value.0)))
-            .collect()
+        text.chain(binary.into_iter().map(|(key, value)| (key, value.0))).collect()
     }))
 }
 
@@ -230,15 +199,10 @@ pub(crate) async fn secret(
     name: &str,
 ) -> Result<Option<BTreeMap<String, Vec<u8>>>> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let found = secrets
-        .get_opt(name)
-        .await
-        .with_context(|| format!("reading secret {name:?}"))?;
+    let found = secrets.get_opt(name).await.with_context(|| format!("reading secret {name:?}"))?;
     Ok(found.map(|secret| {
         let data = secret.data.unwrap_or_default();
-        data.into_iter()
-            .map(|(key, value)| (key, value.0))
-            .collect()
+        data.into_iter().map(|(key, value)| (key, value.0)).collect()
     }))
 }
 
@@ -251,10 +215,7 @@ fn select(
 ) -> Result<()> {
     let Some(items) = items.filter(|items| !items.is_empty()) else {
         for (key, bytes) in data {
-            let content = FileContent {
-                bytes: bytes.clone(),
-                mode: unsigned(mode),
-            };
+            let content = FileContent { bytes: bytes.clone(), mode: unsigned(mode) };
             files.insert(key.clone(), content);
         }
         return Ok(());
@@ -263,13 +224,7 @@ fn select(
         match data.get(&item.key) {
             Some(bytes) => {
                 let mode = unsigned(item.mode.unwrap_or(mode));
-                files.insert(
-                    item.path.clone(),
-                    FileContent {
-                        bytes: bytes.clone(),
-                        mode,
-                    },
-                );
+                files.insert(item.path.clone(), FileContent { bytes: bytes.clone(), mode });
             }
             None if optional => {}
             None => bail!("references non-existent key {:?}", item.key),

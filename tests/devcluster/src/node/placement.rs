@@ -32,10 +32,8 @@ pub(crate) fn choose(
         }
     }
     best.map(|(_, name)| name.to_owned()).ok_or_else(|| {
-        let list: Vec<String> = reasons
-            .iter()
-            .map(|(reason, count)| format!("{count} {reason}"))
-            .collect();
+        let list: Vec<String> =
+            reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
         format!("0/{} nodes are available: {}", nodes.len(), list.join(", "))
     })
 }
@@ -50,59 +48,32 @@ fn fits(
     let check = |holds: bool, reason| if holds { Ok(()) } else { Err(reason) };
     let node_spec = node.spec.clone().unwrap_or_default();
     check(heartbeat::is_ready(node), "node(s) were not ready")?;
-    check(
-        node_spec.unschedulable != Some(true),
-        "node(s) were unschedulable",
-    )?;
+    check(node_spec.unschedulable != Some(true), "node(s) were unschedulable")?;
     let tolerations = spec.tolerations.as_deref().unwrap_or_default();
     let tolerated = node_spec.taints.unwrap_or_default().iter().all(|taint| {
         taint.effect == "PreferNoSchedule"
             || tolerations.iter().any(|toleration| {
-                tolerates(
-                    toleration,
-                    &taint.key,
-                    taint.value.as_deref(),
-                    &taint.effect,
-                )
+                tolerates(toleration, &taint.key, taint.value.as_deref(), &taint.effect)
             })
     });
     check(tolerated, "node(s) had an untolerated taint")?;
     let labels = labels(node);
     let selector = spec.node_selector.iter().flatten();
-    let selected = selector
-        .into_iter()
-        .all(|(key, value)| labels.get(key) == Some(value));
-    check(
-        selected && node_affinity_holds(spec, &labels),
-        "node(s) didn't match node selection",
-    )?;
-    let anti = spec
-        .affinity
-        .as_ref()
-        .and_then(|affinity| affinity.pod_anti_affinity.as_ref());
+    let selected = selector.into_iter().all(|(key, value)| labels.get(key) == Some(value));
+    check(selected && node_affinity_holds(spec, &labels), "node(s) didn't match node selection")?;
+    let anti = spec.affinity.as_ref().and_then(|affinity| affinity.pod_anti_affinity.as_ref());
     let required = anti
-        .and_then(|anti| {
-            anti.required_during_scheduling_ignored_during_execution
-                .as_deref()
-        })
+        .and_then(|anti| anti.required_during_scheduling_ignored_during_execution.as_deref())
         .unwrap_or_default();
-    let repelled = required
-        .iter()
-        .any(|term| attracts(pod, term, node, nodes, placed) > 0);
+    let repelled = required.iter().any(|term| attracts(pod, term, node, nodes, placed) > 0);
     check(!repelled, "node(s) didn't match pod anti-affinity rules")?;
-    check(
-        spread_holds(pod, spec, node, nodes, placed),
-        "node(s) didn't match topology spread",
-    )
+    check(spread_holds(pod, spec, node, nodes, placed), "node(s) didn't match topology spread")
 }
 
 /// A node's labels, and its name under the field path that a daemon set's pods select by.
 fn labels(node: &Node) -> BTreeMap<String, String> {
     let mut labels = node.metadata.labels.clone().unwrap_or_default();
-    labels.insert(
-        "metadata.name".to_owned(),
-        node.metadata.name.clone().unwrap_or_default(),
-    );
+    labels.insert("metadata.name".to_owned(), node.metadata.name.clone().unwrap_or_default());
     labels
 }
 
@@ -113,38 +84,22 @@ fn tolerates(toleration: &Toleration, key: &str, value: Option<&str>, effect: &s
         Some(wanted) => wanted == key,
     };
     let value_matches = exists || toleration.value.as_deref().unwrap_or("") == value.unwrap_or("");
-    let effect_matches = toleration
-        .effect
-        .as_deref()
-        .is_none_or(|wanted| wanted == effect);
+    let effect_matches = toleration.effect.as_deref().is_none_or(|wanted| wanted == effect);
     key_matches && value_matches && effect_matches
 }
 
 fn node_affinity_holds(spec: &PodSpec, labels: &BTreeMap<String, String>) -> bool {
-    let required = spec
-        .affinity
-        .as_ref()
-        .and_then(|affinity| affinity.node_affinity.as_ref())
-        .and_then(|affinity| {
-            affinity
-                .required_during_scheduling_ignored_during_execution
-                .as_ref()
-        });
+    let required =
+        spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref()).and_then(
+            |affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref(),
+        );
     required.is_none_or(|selector| {
         selector.node_selector_terms.iter().any(|term| {
-            term.match_expressions
-                .iter()
-                .chain(&term.match_fields)
-                .flatten()
-                .all(
-                    |NodeSelectorRequirement {
-                         key,
-                         operator,
-                         values,
-                     }| {
-                        requirement_holds(labels, key, operator, values.as_deref())
-                    },
-                )
+            term.match_expressions.iter().chain(&term.match_fields).flatten().all(
+                |NodeSelectorRequirement { key, operator, values }| {
+                    requirement_holds(labels, key, operator, values.as_deref())
+                },
+            )
         })
     })
 }
@@ -173,11 +128,9 @@ fn selects(selector: Option<&LabelSelector>, pod: &Pod) -> bool {
         let equal = |(key, value): (&String, &String)| labels.get(key) == Some(value);
         selector.match_labels.iter().flatten().all(equal)
             && selector.match_expressions.iter().flatten().all(
-                |LabelSelectorRequirement {
-                     key,
-                     operator,
-                     values,
-                 }| { requirement_holds(labels, key, operator, values.as_deref()) },
+                |LabelSelectorRequirement { key, operator, values }| {
+                    requirement_holds(labels, key, operator, values.as_deref())
+                },
             )
     })
 }
@@ -195,11 +148,7 @@ fn attracts(
     };
     let in_namespace = |other: &Pod| match term.namespaces.as_deref() {
         None | Some([]) => other.metadata.namespace == pod.metadata.namespace,
-        Some(list) => other
-            .metadata
-            .namespace
-            .as_ref()
-            .is_some_and(|name| list.contains(name)),
+        Some(list) => other.metadata.namespace.as_ref().is_some_and(|name| list.contains(name)),
     };
     placed
         .iter()
@@ -212,9 +161,7 @@ fn attracts(
 }
 
 fn domain_of(nodes: &[Node], name: &str, key: &str) -> Option<String> {
-    let node = nodes
-        .iter()
-        .find(|node| node.metadata.name.as_deref() == Some(name))?;
+    let node = nodes.iter().find(|node| node.metadata.name.as_deref() == Some(name))?;
     labels(node).remove(key)
 }
 
@@ -226,29 +173,16 @@ fn repulsion(
     nodes: &[Node],
     placed: &[(Arc<Pod>, String)],
 ) -> i64 {
-    let anti = spec
-        .affinity
-        .as_ref()
-        .and_then(|affinity| affinity.pod_anti_affinity.as_ref());
+    let anti = spec.affinity.as_ref().and_then(|affinity| affinity.pod_anti_affinity.as_ref());
     let preferred = anti
-        .and_then(|anti| {
-            anti.preferred_during_scheduling_ignored_during_execution
-                .as_deref()
-        })
+        .and_then(|anti| anti.preferred_during_scheduling_ignored_during_execution.as_deref())
         .unwrap_or_default();
     let weigh = |count: usize, weight: i32| {
-        i64::try_from(count)
-            .unwrap_or(i64::MAX)
-            .saturating_mul(i64::from(weight))
+        i64::try_from(count).unwrap_or(i64::MAX).saturating_mul(i64::from(weight))
     };
     preferred
         .iter()
-        .map(|term| {
-            weigh(
-                attracts(pod, &term.pod_affinity_term, node, nodes, placed),
-                term.weight,
-            )
-        })
+        .map(|term| weigh(attracts(pod, &term.pod_affinity_term, node, nodes, placed), term.weight))
         .sum()
 }
 
@@ -260,32 +194,22 @@ fn spread_holds(
     nodes: &[Node],
     placed: &[(Arc<Pod>, String)],
 ) -> bool {
-    let constraints = spec
-        .topology_spread_constraints
-        .as_deref()
-        .unwrap_or_default();
-    constraints
-        .iter()
-        .filter(|one| one.when_unsatisfiable == "DoNotSchedule")
-        .all(|one| {
-            let term = PodAffinityTerm {
-                label_selector: one.label_selector.clone(),
-                topology_key: one.topology_key.clone(),
-                ..PodAffinityTerm::default()
-            };
-            if !labels(node).contains_key(&one.topology_key) {
-                return false;
-            }
-            let counts = nodes
-                .iter()
-                .filter(|other| labels(other).contains_key(&one.topology_key));
-            let emptiest = counts
-                .map(|other| attracts(pod, &term, other, nodes, placed))
-                .min();
-            let here = attracts(pod, &term, node, nodes, placed) + 1;
-            let skew = here.saturating_sub(emptiest.unwrap_or(0));
-            usize::try_from(one.max_skew).is_ok_and(|max| skew <= max)
-        })
+    let constraints = spec.topology_spread_constraints.as_deref().unwrap_or_default();
+    constraints.iter().filter(|one| one.when_unsatisfiable == "DoNotSchedule").all(|one| {
+        let term = PodAffinityTerm {
+            label_selector: one.label_selector.clone(),
+            topology_key: one.topology_key.clone(),
+            ..PodAffinityTerm::default()
+        };
+        if !labels(node).contains_key(&one.topology_key) {
+            return false;
+        }
+        let counts = nodes.iter().filter(|other| labels(other).contains_key(&one.topology_key));
+        let emptiest = counts.map(|other| attracts(pod, &term, other, nodes, placed)).min();
+        let here = attracts(pod, &term, node, nodes, placed) + 1;
+        let skew = here.saturating_sub(emptiest.unwrap_or(0));
+        usize::try_from(one.max_skew).is_ok_and(|max| skew <= max)
+    })
 }
 
 #[cfg(test)]
@@ -333,10 +257,7 @@ mod tests {
         let spec = pod.spec.clone().unwrap();
         assert_eq!(choose(&pod, &spec, &nodes, &[on(&pod, "a")]).unwrap(), "b");
         let why = choose(&pod, &spec, &nodes, &[on(&pod, "a"), on(&pod, "b")]).unwrap_err();
-        assert!(
-            why.contains("2 node(s) didn't match pod anti-affinity"),
-            "{why}"
-        );
+        assert!(why.contains("2 node(s) didn't match pod anti-affinity"), "{why}");
     }
 
     #[test]
@@ -344,10 +265,7 @@ mod tests {
         let pod = pod(&json!({"containers": [], "nodeSelector": {"kubernetes.io/hostname": "b"}}));
         let spec = pod.spec.clone().unwrap();
         let mut tainted = node("b");
-        assert_eq!(
-            choose(&pod, &spec, &[node("a"), tainted.clone()], &[]).unwrap(),
-            "b"
-        );
+        assert_eq!(choose(&pod, &spec, &[node("a"), tainted.clone()], &[]).unwrap(), "b");
         tainted.spec = serde_json::from_value(json!({
             "taints": [{"key": "k", "effect": "NoSchedule"}],
         }))

@@ -68,11 +68,7 @@ impl PodRuntime {
         let pod = Arc::clone(&latest.borrow().pod);
         let spec = pod.spec.clone().unwrap_or_default();
         let pod_ip: Ipv4Addr = site.block.next_pod_address();
-        let placement = Placement {
-            pod_ip,
-            host_ip: node.address,
-            node: node.name.clone(),
-        };
+        let placement = Placement { pod_ip, host_ip: node.address, node: node.name.clone() };
         let views = |containers: &[Container]| -> Vec<ContainerView> {
             let new = |one: &Container| {
                 ContainerView::new(
@@ -101,9 +97,7 @@ impl PodRuntime {
             node,
             uid: uid.to_owned(),
             placement,
-            hostname: spec
-                .hostname
-                .unwrap_or_else(|| name.chars().take(63).collect()),
+            hostname: spec.hostname.unwrap_or_else(|| name.chars().take(63).collect()),
             namespace: pod.metadata.namespace.clone().unwrap_or_default(),
             name,
             latest,
@@ -165,11 +159,7 @@ impl PodRuntime {
     pub(crate) fn restarts_next(&self, index: usize) -> i32 {
         let view = self.view();
         let next = |view: &ContainerView| view.restarts + i32::from(view.last.is_some());
-        view.inits
-            .iter()
-            .chain(&view.mains)
-            .nth(index)
-            .map_or(0, next)
+        view.inits.iter().chain(&view.mains).nth(index).map_or(0, next)
     }
 
     pub(crate) fn pid_of(&self, container: &str) -> Option<u32> {
@@ -200,26 +190,14 @@ impl PodRuntime {
     /// The pod's grace period when a container is stopped by itself.
     pub(crate) fn grace(&self) -> Duration {
         let pod = self.object();
-        let seconds = pod
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.termination_grace_period_seconds);
-        Duration::from_secs(
-            seconds
-                .and_then(|value| u64::try_from(value).ok())
-                .unwrap_or(30),
-        )
+        let seconds = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
+        Duration::from_secs(seconds.and_then(|value| u64::try_from(value).ok()).unwrap_or(30))
     }
 
     /// Resolves when nothing of the pod runs any more.
     pub(crate) async fn finished(&self) {
         // The sender lives in self, so this cannot fail.
-        drop(
-            self.finished
-                .subscribe()
-                .wait_for(|finished| *finished)
-                .await,
-        );
+        drop(self.finished.subscribe().wait_for(|finished| *finished).await);
     }
 }
 
@@ -287,11 +265,7 @@ async fn live(pod: Arc<PodRuntime>, stop: watch::Receiver<StopAt>) {
         _ => Restart::Always,
     };
     let inits = spec.init_containers.unwrap_or_default();
-    let init_restart = if restart == Restart::Never {
-        Restart::Never
-    } else {
-        Restart::OnFailure
-    };
+    let init_restart = if restart == Restart::Never { Restart::Never } else { Restart::OnFailure };
     let containers: Vec<Arc<Container>> = spec.containers.into_iter().map(Arc::new).collect();
     let offset = inits.len();
     let work = async {
@@ -347,17 +321,9 @@ async fn try_prepare(pod: &PodRuntime, tokens: &mut TokenCache) -> Result<()> {
         pod.placement.pod_ip,
         std::slice::from_ref(&pod.hostname),
     )?;
-    let mut source = Source {
-        client: &pod.site.client,
-        pod: &object,
-        placement: &pod.placement,
-        tokens,
-    };
-    pod.volumes
-        .lock()
-        .await
-        .prepare(&volumes, &mut source)
-        .await
+    let mut source =
+        Source { client: &pod.site.client, pod: &object, placement: &pod.placement, tokens };
+    pod.volumes.lock().await.prepare(&volumes, &mut source).await
 }
 
 /// Returns when something changed in `namespace`, or may have.
@@ -376,12 +342,7 @@ async fn refresh(pod: &PodRuntime, tokens: &mut TokenCache) {
     let mut configuration = pod.site.config_changes.subscribe();
     let mut latest = pod.latest.clone();
     // Labels and annotations reach downward API volumes.
-    let facts = |pod: &Pod| {
-        (
-            pod.metadata.labels.clone(),
-            pod.metadata.annotations.clone(),
-        )
-    };
+    let facts = |pod: &Pod| (pod.metadata.labels.clone(), pod.metadata.annotations.clone());
     loop {
         let before = facts(&pod.object());
         tokio::select! {

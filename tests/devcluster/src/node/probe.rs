@@ -136,11 +136,7 @@ fn period(probe: &Probe) -> Duration {
 }
 
 fn seconds(value: Option<i32>, default: u64) -> Duration {
-    Duration::from_secs(
-        value
-            .and_then(|value| u64::try_from(value).ok())
-            .unwrap_or(default),
-    )
+    Duration::from_secs(value.and_then(|value| u64::try_from(value).ok()).unwrap_or(default))
 }
 
 async fn attempt(probe: &Probe, target: &Target) -> Result<()> {
@@ -151,10 +147,7 @@ async fn attempt(probe: &Probe, target: &Target) -> Result<()> {
         } else if let Some(action) = &probe.http_get {
             http_get(action, target).await
         } else if let Some(action) = &probe.tcp_socket {
-            let host = action
-                .host
-                .clone()
-                .unwrap_or_else(|| target.address.to_string());
+            let host = action.host.clone().unwrap_or_else(|| target.address.to_string());
             let port = port(&action.port, &target.container)?;
             TcpStream::connect((host.as_str(), port))
                 .await
@@ -174,30 +167,19 @@ async fn attempt(probe: &Probe, target: &Target) -> Result<()> {
 pub(crate) async fn exec(action: &ExecAction, target: &Target) -> Result<()> {
     let argv = action.command.as_deref().unwrap_or_default();
     let mut command = sandbox::enter(target.pid, &target.environment, argv)?;
-    let output = command
-        .kill_on_drop(true)
-        .output()
-        .await
-        .context("running nsenter")?;
+    let output = command.kill_on_drop(true).output().await.context("running nsenter")?;
     if output.status.success() {
         return Ok(());
     }
     let mut bytes = output.stdout;
     bytes.extend(output.stderr);
     bytes.truncate(OUTPUT_BYTES_MAX);
-    bail!(
-        "command ended with {}: {}",
-        output.status,
-        String::from_utf8_lossy(&bytes).trim()
-    )
+    bail!("command ended with {}: {}", output.status, String::from_utf8_lossy(&bytes).trim())
 }
 
 /// A GET whose status is below 400.
 pub(crate) async fn http_get(action: &HTTPGetAction, target: &Target) -> Result<()> {
-    let host = action
-        .host
-        .clone()
-        .unwrap_or_else(|| target.address.to_string());
+    let host = action.host.clone().unwrap_or_else(|| target.address.to_string());
     let port = port(&action.port, &target.container)?;
     let mut stream = TcpStream::connect((host.as_str(), port))
         .await
@@ -209,38 +191,23 @@ pub(crate) async fn http_get(action: &HTTPGetAction, target: &Target) -> Result<
     let mut request =
         format!("GET {path} HTTP/1.1\r\nConnection: close\r\nUser-Agent: kube-probe\r\n");
     let headers = action.http_headers.as_deref().unwrap_or_default();
-    if !headers
-        .iter()
-        .any(|header| header.name.eq_ignore_ascii_case("host"))
-    {
+    if !headers.iter().any(|header| header.name.eq_ignore_ascii_case("host")) {
         request.extend(["Host: ", &host, ":", &port.to_string(), "\r\n"]);
     }
     for header in headers {
         request.extend([header.name.as_str(), ": ", &header.value, "\r\n"]);
     }
     request.push_str("\r\n");
-    stream
-        .write_all(request.as_bytes())
-        .await
-        .context("sending the request")?;
+    stream.write_all(request.as_bytes()).await.context("sending the request")?;
     let mut answer = Vec::new();
     while answer.len() < HTTP_BYTES_MAX && !answer.contains(&b'\n') {
-        if stream
-            .read_buf(&mut answer)
-            .await
-            .context("reading the answer")?
-            == 0
-        {
+        if stream.read_buf(&mut answer).await.context("reading the answer")? == 0 {
             break;
         }
     }
     let text = String::from_utf8_lossy(&answer);
     let line = text.lines().next().unwrap_or_default();
-    let code: u16 = line
-        .split(' ')
-        .nth(1)
-        .and_then(|code| code.parse().ok())
-        .unwrap_or(0);
+    let code: u16 = line.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
     if !(200..400).contains(&code) {
         bail!("{path} answered {line:?}");
     }

@@ -31,10 +31,7 @@ pub(crate) async fn create_storage_class(client: &kube::Client) -> Result<()> {
     }))
     .context("building the storage class")?;
     let classes: Api<StorageClass> = Api::all(client.clone());
-    classes
-        .create(&PostParams::default(), &class)
-        .await
-        .context("creating the storage class")?;
+    classes.create(&PostParams::default(), &class).await.context("creating the storage class")?;
     Ok(())
 }
 
@@ -63,10 +60,7 @@ pub(crate) async fn run(site: Arc<Site>) {
 
 async fn on_claim(site: &Site, claim: &PersistentVolumeClaim) -> Result<()> {
     let spec = claim.spec.clone().unwrap_or_default();
-    let phase = claim
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref());
+    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
     if spec.storage_class_name.as_deref() != Some(CLASS)
         || claim.metadata.deletion_timestamp.is_some()
     {
@@ -118,68 +112,42 @@ async fn grow(site: &Site, claim: &PersistentVolumeClaim) -> Result<()> {
     let granted = status
         .and_then(|status| status.capacity.as_ref())
         .and_then(|capacity| capacity.get("storage"));
-    let volume = claim
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.volume_name.as_deref());
+    let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
     let (Some(wanted), Some(volume)) = (wanted, volume) else {
         return Ok(());
     };
     if granted == Some(wanted) || granted.is_none() {
         return Ok(());
     }
-    let params = PatchParams {
-        field_manager: Some(heartbeat::MANAGER.to_owned()),
-        ..Default::default()
-    };
+    let params =
+        PatchParams { field_manager: Some(heartbeat::MANAGER.to_owned()), ..Default::default() };
     let volumes: Api<PersistentVolume> = Api::all(site.client.clone());
     let patch = json!({"spec": {"capacity": {"storage": wanted}}});
-    volumes
-        .patch(volume, &params, &Patch::Merge(&patch))
-        .await
-        .context("growing a volume")?;
+    volumes.patch(volume, &params, &Patch::Merge(&patch)).await.context("growing a volume")?;
     let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(site.client.clone(), namespace);
     let patch = json!({"status": {"capacity": {"storage": wanted}}});
     let name = claim.metadata.name.as_deref().unwrap_or_default();
-    claims
-        .patch_status(name, &params, &Patch::Merge(&patch))
-        .await
-        .context("growing a claim")?;
+    claims.patch_status(name, &params, &Patch::Merge(&patch)).await.context("growing a claim")?;
     Ok(())
 }
 
 /// A released volume of ours with reclaim policy Delete goes, with its directory.
 async fn on_volume(site: &Site, volume: &PersistentVolume) -> Result<()> {
     let spec = volume.spec.clone().unwrap_or_default();
-    let phase = volume
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref());
-    let ours = volume
-        .metadata
-        .annotations
-        .as_ref()
-        .is_some_and(|annotations| {
-            annotations
-                .get("pv.kubernetes.io/provisioned-by")
-                .is_some_and(|by| by == PROVISIONER)
-        });
+    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+    let ours = volume.metadata.annotations.as_ref().is_some_and(|annotations| {
+        annotations.get("pv.kubernetes.io/provisioned-by").is_some_and(|by| by == PROVISIONER)
+    });
     let delete = spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete");
     if !ours || !delete || phase != Some("Released") || volume.metadata.deletion_timestamp.is_some()
     {
         return Ok(());
     }
-    let name = volume
-        .metadata
-        .name
-        .clone()
-        .context("volume without name")?;
+    let name = volume.metadata.name.clone().context("volume without name")?;
     let volumes: Api<PersistentVolume> = Api::all(site.client.clone());
-    let params = DeleteParams::default().preconditions(Preconditions {
-        uid: volume.metadata.uid.clone(),
-        resource_version: None,
-    });
+    let params = DeleteParams::default()
+        .preconditions(Preconditions { uid: volume.metadata.uid.clone(), resource_version: None });
     match volumes.delete(&name, &params).await {
         Ok(_) => {}
         Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {}

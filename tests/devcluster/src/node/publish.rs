@@ -45,10 +45,7 @@ async fn write_status(pod: &PodRuntime, previous: Option<&Value>) -> Result<Valu
         field_manager: Some(heartbeat::MANAGER.to_owned()),
         ..PatchParams::default()
     };
-    match pods
-        .patch_status(pod.name(), &params, &Patch::Strategic(&patch))
-        .await
-    {
+    match pods.patch_status(pod.name(), &params, &Patch::Strategic(&patch)).await {
         Ok(_) => Ok(status),
         // Gone or replaced: nothing left to say.
         Err(kube::Error::Api(answer)) if answer.code == 404 || answer.code == 409 => Ok(status),
@@ -62,10 +59,7 @@ pub(crate) async fn finish(pod: &PodRuntime, updates: &mut watch::Receiver<Updat
     let pods: Api<Pod> = Api::namespaced(pod.site.client.clone(), pod.namespace());
     let params = DeleteParams {
         grace_period_seconds: Some(0),
-        preconditions: Some(Preconditions {
-            uid: Some(pod.uid.clone()),
-            resource_version: None,
-        }),
+        preconditions: Some(Preconditions { uid: Some(pod.uid.clone()), resource_version: None }),
         ..DeleteParams::default()
     };
     let attempts = async {

@@ -79,22 +79,14 @@ impl Sandbox {
         let child = spawner.spawn(command).await.context("starting bwrap")?;
         let text = tokio::task::spawn_blocking(move || {
             let mut text = String::new();
-            reader
-                .by_ref()
-                .take(INFO_BYTES_MAX)
-                .read_to_string(&mut text)
-                .map(|_| text)
+            reader.by_ref().take(INFO_BYTES_MAX).read_to_string(&mut text).map(|_| text)
         })
         .await
         .context("reading bwrap's answer")?
         .context("reading bwrap's answer")?;
         let info: Info = serde_json::from_str(&text)
             .context("bwrap did not start the container; see its log")?;
-        Ok(Running {
-            child,
-            pid: info.child_pid,
-            environment: self.environment,
-        })
+        Ok(Running { child, pid: info.child_pid, environment: self.environment })
     }
 
     fn command(&self, info: PipeWriter, log: File) -> Result<Command> {
@@ -104,23 +96,13 @@ impl Sandbox {
             .args(["-c", "exec 9>&0 0</dev/null; exec \"$@\"", "sh"])
             .arg(bwrap)
             .args(["--info-fd", "9", "--die-with-parent", "--as-pid-1"])
-            .args([
-                "--unshare-pid",
-                "--unshare-uts",
-                "--unshare-ipc",
-                "--hostname",
-                &self.hostname,
-            ])
+            .args(["--unshare-pid", "--unshare-uts", "--unshare-ipc", "--hostname", &self.hostname])
             .args(root_filesystem(self.read_only_root))
             .arg("--ro-bind")
             .arg(&self.hosts_file)
             .arg("/etc/hosts");
         for bind in &self.binds {
-            command.arg(if bind.read_only {
-                "--ro-bind"
-            } else {
-                "--bind"
-            });
+            command.arg(if bind.read_only { "--ro-bind" } else { "--bind" });
             command.arg(&bind.source).arg(&bind.target);
         }
         if self.read_only_root {
@@ -155,22 +137,14 @@ fn root_filesystem(read_only: bool) -> Vec<String> {
         }
     }
     // Directories that bwrap makes on the way to a bind mount are only for their owner; these are not.
-    push(&[
-        "--dir", "/etc", "--dir", "/var", "--dir", "/var/run", "--dir", "/run",
-    ]);
+    push(&["--dir", "/etc", "--dir", "/var", "--dir", "/var/run", "--dir", "/run"]);
     for name in ETC.iter().chain(&ETC_MORE) {
         let path = format!("/etc/{name}");
         push(&["--ro-bind-try", &path, &path]);
     }
-    push(&[
-        "--proc", "/proc", "--dev", "/dev", "--dir", "/data", "--dir", "/root",
-    ]);
+    push(&["--proc", "/proc", "--dev", "/dev", "--dir", "/data", "--dir", "/root"]);
     // Kept writable memory only where the pod did not ask for a read-only root.
-    push(if read_only {
-        &["--dir", "/tmp"]
-    } else {
-        &["--tmpfs", "/tmp"]
-    });
+    push(if read_only { &["--dir", "/tmp"] } else { &["--tmpfs", "/tmp"] });
     arguments
 }
 
@@ -182,27 +156,12 @@ pub(crate) fn enter(
 ) -> Result<Command> {
     let nsenter = find_program("nsenter").context("no nsenter on PATH")?;
     let mut command = Command::new(nsenter);
-    command.args([
-        "--target",
-        &pid.to_string(),
-        "--mount",
-        "--pid",
-        "--uts",
-        "--ipc",
-    ]);
+    command.args(["--target", &pid.to_string(), "--mount", "--pid", "--uts", "--ipc"]);
     if !rustix::process::geteuid().is_root() {
         command.args(["--user", "--preserve-credentials"]);
     }
     command
-        .args([
-            "--root",
-            "--wd",
-            "--",
-            "/usr/bin/setpriv",
-            "--pdeathsig",
-            "KILL",
-            "--",
-        ])
+        .args(["--root", "--wd", "--", "/usr/bin/setpriv", "--pdeathsig", "KILL", "--"])
         .args(argv)
         .env_clear()
         .envs(environment)

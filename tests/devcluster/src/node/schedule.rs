@@ -24,11 +24,7 @@ pub(crate) async fn run(site: Arc<Site>) {
     let mut assumed: HashMap<String, String> = HashMap::new();
     loop {
         let pending = pending(&site, &mut assumed);
-        told.retain(|uid, _| {
-            pending
-                .iter()
-                .any(|pod| pod.metadata.uid.as_ref() == Some(uid))
-        });
+        told.retain(|uid, _| pending.iter().any(|pod| pod.metadata.uid.as_ref() == Some(uid)));
         for pod in &pending {
             let uid = pod.metadata.uid.clone().unwrap_or_default();
             match place_and_bind(&site, pod, &assumed).await {
@@ -76,10 +72,7 @@ fn pending(site: &Site, assumed: &mut HashMap<String, String>) -> Vec<Arc<Pod>> 
         .map(|(_, pod)| Arc::clone(pod))
         .collect();
     pending.sort_by_key(|pod| {
-        (
-            pod.metadata.creation_timestamp.clone().map(|time| time.0),
-            pod.metadata.name.clone(),
-        )
+        (pod.metadata.creation_timestamp.clone().map(|time| time.0), pod.metadata.name.clone())
     });
     pending
 }
@@ -103,11 +96,7 @@ async fn place_and_bind(
     let nodes: Api<Node> = Api::all(site.client.clone());
     let mut nodes = nodes.list(&ListParams::default()).await?.items;
     nodes.retain(|node| {
-        let ours = node
-            .metadata
-            .name
-            .as_deref()
-            .and_then(|name| site.node(name));
+        let ours = node.metadata.name.as_deref().and_then(|name| site.node(name));
         ours.is_some_and(|info| info.is_alive())
     });
     let placed = placed(site, assumed);
@@ -121,9 +110,8 @@ async fn place_and_bind(
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     });
     let pods: Api<Pod> = Api::namespaced(site.client.clone(), &namespace);
-    let _: Value = pods
-        .create_subresource("binding", &name, &PostParams::default(), &binding)
-        .await?;
+    let _: Value =
+        pods.create_subresource("binding", &name, &PostParams::default(), &binding).await?;
     let note = format!("assigned {namespace}/{name} to {node}");
     events::record(site, pod, "Normal", "Scheduled", &note);
     Ok(Ok(node))
@@ -136,9 +124,7 @@ fn placed(site: &Site, assumed: &HashMap<String, String>) -> Vec<(Arc<Pod>, Stri
         .iter()
         .filter(|(_, pod)| !status::is_terminal(pod))
         .filter_map(|(uid, pod)| {
-            let node = node_of(pod)
-                .map(str::to_owned)
-                .or_else(|| assumed.get(uid).cloned());
+            let node = node_of(pod).map(str::to_owned).or_else(|| assumed.get(uid).cloned());
             node.map(|node| (Arc::clone(pod), node))
         })
         .collect()
@@ -150,10 +136,7 @@ async fn claims_bound(site: &Site, pod: &Pod, namespace: &str) -> Result<Result<
         let Some(found) = claims.get_opt(&claim).await? else {
             return Ok(Err(format!("persistentvolumeclaim {claim:?} not found")));
         };
-        let phase = found
-            .status
-            .as_ref()
-            .and_then(|status| status.phase.as_deref());
+        let phase = found.status.as_ref().and_then(|status| status.phase.as_deref());
         if phase != Some("Bound") || found.metadata.deletion_timestamp.is_some() {
             return Ok(Err(format!(
                 "persistentvolumeclaim {claim:?} is not bound or being deleted"
@@ -173,8 +156,5 @@ async fn report_unschedulable(site: &Site, pod: &Pod, why: &str) {
     }]}});
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     // The condition is for people; the next round places the pod whether it was written or not.
-    drop(
-        pods.patch_status(name, &PatchParams::default(), &Patch::Strategic(&patch))
-            .await,
-    );
+    drop(pods.patch_status(name, &PatchParams::default(), &Patch::Strategic(&patch)).await);
 }

@@ -43,10 +43,7 @@ impl ContainerView {
         Self {
             name: name.to_owned(),
             image: image.to_owned(),
-            phase: Phase::Waiting {
-                reason: reason.to_owned(),
-                message: String::new(),
-            },
+            phase: Phase::Waiting { reason: reason.to_owned(), message: String::new() },
             last: None,
             restarts: 0,
             started: false,
@@ -97,10 +94,7 @@ pub(crate) struct PodView {
 
 /// Whether the pod's phase is Succeeded or Failed.
 pub(crate) fn is_terminal(pod: &Pod) -> bool {
-    let phase = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref());
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
@@ -126,27 +120,17 @@ impl PodView {
         let ever_ran = |view: &ContainerView| {
             view.last.is_some() || !matches!(view.phase, Phase::Waiting { .. })
         };
-        if self.initialized && self.mains.iter().all(ever_ran) {
-            "Running"
-        } else {
-            "Pending"
-        }
+        if self.initialized && self.mains.iter().all(ever_ran) { "Running" } else { "Pending" }
     }
 
     /// The status of `pod`, without transition times (see [`with_times`]).
     pub(crate) fn status(&self, pod: &Pod) -> Value {
         let spec = pod.spec.as_ref();
-        let policy = spec
-            .and_then(|spec| spec.restart_policy.as_deref())
-            .unwrap_or("Always");
+        let policy = spec.and_then(|spec| spec.restart_policy.as_deref()).unwrap_or("Always");
         let phase = self.phase(policy);
         let done = matches!(phase, "Succeeded" | "Failed");
-        let unready: Vec<&str> = self
-            .mains
-            .iter()
-            .filter(|view| !view.ready)
-            .map(|view| view.name.as_str())
-            .collect();
+        let unready: Vec<&str> =
+            self.mains.iter().filter(|view| !view.ready).map(|view| view.name.as_str()).collect();
         let containers_ready = self.initialized && unready.is_empty() && !done;
         let gates_open = spec
             .and_then(|spec| spec.readiness_gates.as_ref())
@@ -156,33 +140,17 @@ impl PodView {
         let not_ready = match (done, phase) {
             (true, "Succeeded") => ("PodCompleted", String::new()),
             (true, _) => ("PodFailed", String::new()),
-            _ => (
-                "ContainersNotReady",
-                format!("containers with unready status: {unready:?}"),
-            ),
+            _ => ("ContainersNotReady", format!("containers with unready status: {unready:?}")),
         };
         let condition = |kind: &str, value: bool, (reason, message): (&str, String)| {
             let status = if value { "True" } else { "False" };
-            let (reason, message) = if value {
-                ("", String::new())
-            } else {
-                (reason, message)
-            };
+            let (reason, message) = if value { ("", String::new()) } else { (reason, message) };
             json!({"type": kind, "status": status, "reason": reason, "message": message})
         };
-        let gate_reason = (
-            "ReadinessGatesNotReady",
-            "a readiness gate is not True".to_owned(),
-        );
-        let ready_reason = if containers_ready {
-            gate_reason
-        } else {
-            not_ready.clone()
-        };
-        let init_reason = (
-            "ContainersNotInitialized",
-            "init containers have not finished".to_owned(),
-        );
+        let gate_reason = ("ReadinessGatesNotReady", "a readiness gate is not True".to_owned());
+        let ready_reason = if containers_ready { gate_reason } else { not_ready.clone() };
+        let init_reason =
+            ("ContainersNotInitialized", "init containers have not finished".to_owned());
         let statuses = |views: &[ContainerView]| -> Vec<Value> {
             let uid = pod.metadata.uid.as_deref().unwrap_or_default();
             views
@@ -232,10 +200,7 @@ pub(crate) fn with_times(mut status: Value, previous: Option<&Value>) -> Value {
 }
 
 fn condition_is_true(pod: &Pod, kind: &str) -> bool {
-    let conditions = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.conditions.as_deref());
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref());
     conditions
         .unwrap_or_default()
         .iter()
@@ -285,10 +250,7 @@ mod tests {
 
     #[test]
     fn phases_follow_the_restart_policy() {
-        assert_eq!(
-            view(Phase::Running { since: now() }, true).phase("Always"),
-            "Running"
-        );
+        assert_eq!(view(Phase::Running { since: now() }, true).phase("Always"), "Running");
         assert_eq!(view(ending(0), false).phase("Always"), "Running");
         assert_eq!(view(ending(0), false).phase("Never"), "Succeeded");
         assert_eq!(view(ending(1), false).phase("Never"), "Failed");
@@ -298,22 +260,13 @@ mod tests {
     #[test]
     fn transition_times_move_only_with_the_status() {
         let pod = Pod::default();
-        let mut first = with_times(
-            view(Phase::Running { since: now() }, true).status(&pod),
-            None,
-        );
+        let mut first = with_times(view(Phase::Running { since: now() }, true).status(&pod), None);
         for condition in first["conditions"].as_array_mut().unwrap() {
             condition["lastTransitionTime"] = json!("2020-01-01T00:00:00Z");
         }
         let second = view(Phase::Running { since: now() }, false).status(&pod);
         let second = with_times(second, Some(&first));
-        assert_eq!(
-            second["conditions"][2]["lastTransitionTime"],
-            "2020-01-01T00:00:00Z"
-        );
-        assert_ne!(
-            second["conditions"][4]["lastTransitionTime"],
-            "2020-01-01T00:00:00Z"
-        );
+        assert_eq!(second["conditions"][2]["lastTransitionTime"], "2020-01-01T00:00:00Z");
+        assert_ne!(second["conditions"][4]["lastTransitionTime"], "2020-01-01T00:00:00Z");
     }
 }

@@ -30,42 +30,27 @@ pub(crate) struct Volumes {
 
 /// Names of the claims that a pod uses.
 pub(crate) fn claims(pod: &Pod) -> Vec<String> {
-    let volumes = pod
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.volumes.as_deref())
-        .unwrap_or_default();
-    volumes
-        .iter()
-        .filter_map(|volume| claim(pod, volume))
-        .collect()
+    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+    volumes.iter().filter_map(|volume| claim(pod, volume)).collect()
 }
 
 fn claim(pod: &Pod, volume: &Volume) -> Option<String> {
     if volume.ephemeral.is_some() {
         return Some(format!("{}-{}", pod.metadata.name.as_deref()?, volume.name));
     }
-    volume
-        .persistent_volume_claim
-        .as_ref()
-        .map(|claim| claim.claim_name.clone())
+    volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.clone())
 }
 
 impl Volumes {
     /// Makes every volume, or brings the files of existing ones up to date.
     pub(crate) async fn prepare(&mut self, root: &Path, source: &mut Source<'_>) -> Result<()> {
         let pod = source.pod;
-        let volumes = pod
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.volumes.clone())
-            .unwrap_or_default();
+        let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.clone()).unwrap_or_default();
         for volume in &volumes {
             let place = root.join(&volume.name);
             let context = || format!("volume {:?}", volume.name);
             if let Some(payload) = source.payload(volume).await.with_context(context)? {
-                self.write(&volume.name, &place, payload)
-                    .with_context(context)?;
+                self.write(&volume.name, &place, payload).with_context(context)?;
                 self.places.insert(volume.name.clone(), (place, true));
             } else if self.places.contains_key(&volume.name) {
                 // Directories are made once and live as long as the pod.
@@ -83,10 +68,7 @@ impl Volumes {
                 let read_only = used.is_some_and(|used| used.read_only == Some(true));
                 self.places.insert(volume.name.clone(), (place, read_only));
             } else {
-                bail!(
-                    "volume {:?} is of a kind the process node does not have",
-                    volume.name
-                );
+                bail!("volume {:?} is of a kind the process node does not have", volume.name);
             }
         }
         Ok(())
@@ -134,9 +116,7 @@ fn resolve(place: &Path, sub_path: &str) -> Result<PathBuf> {
     if sub_path.is_empty() {
         return Ok(place.to_owned());
     }
-    let plain = Path::new(sub_path)
-        .components()
-        .all(|part| matches!(part, Component::Normal(_)));
+    let plain = Path::new(sub_path).components().all(|part| matches!(part, Component::Normal(_)));
     if !plain {
         bail!("subPath {sub_path:?} must be relative and without `..`");
     }
@@ -144,25 +124,19 @@ fn resolve(place: &Path, sub_path: &str) -> Result<PathBuf> {
     if !path.exists() {
         fs::create_dir_all(&path).with_context(|| format!("creating {}", path.display()))?;
     }
-    path.canonicalize()
-        .with_context(|| format!("subPath {sub_path:?}"))
+    path.canonicalize().with_context(|| format!("subPath {sub_path:?}"))
 }
 
 async fn directory_of_claim(client: &Client, namespace: &str, claim: &str) -> Result<PathBuf> {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
-    let found = claims
-        .get(claim)
-        .await
-        .with_context(|| format!("reading claim {claim:?}"))?;
+    let found = claims.get(claim).await.with_context(|| format!("reading claim {claim:?}"))?;
     let volume = found
         .spec
         .and_then(|spec| spec.volume_name)
         .with_context(|| format!("claim {claim:?} is not bound"))?;
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
-    let volume = volumes
-        .get(&volume)
-        .await
-        .with_context(|| format!("reading volume {volume:?}"))?;
+    let volume =
+        volumes.get(&volume).await.with_context(|| format!("reading volume {volume:?}"))?;
     let path = volume
         .spec
         .and_then(|spec| spec.host_path)
@@ -198,10 +172,7 @@ fn write_atomically(place: &Path, payload: &Payload, generation: u64) -> Result<
 
 /// One visible symlink per top-level name, into `..data`.
 fn link_files(place: &Path, payload: &Payload) -> Result<()> {
-    let names: BTreeSet<&str> = payload
-        .keys()
-        .filter_map(|path| path.split('/').next())
-        .collect();
+    let names: BTreeSet<&str> = payload.keys().filter_map(|path| path.split('/').next()).collect();
     for name in &names {
         let link = place.join(name);
         if link.symlink_metadata().is_err() {
@@ -229,10 +200,7 @@ mod tests {
         files
             .iter()
             .map(|(path, text)| {
-                let content = FileContent {
-                    bytes: text.as_bytes().to_vec(),
-                    mode: 0o644,
-                };
+                let content = FileContent { bytes: text.as_bytes().to_vec(), mode: 0o644 };
                 ((*path).to_owned(), content)
             })
             .collect()

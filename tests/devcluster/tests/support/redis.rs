@@ -1,15 +1,7 @@
 //! What both test binaries need: manifests, waiting, a raw Redis PING.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test binary uses a part of it"
-)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "test code outside of test functions"
-)]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test code outside of test functions")]
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -26,9 +18,7 @@ pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A namespace, and in it a StatefulSet of Redis with claim, ConfigMap and readiness probe.
 pub fn redis_manifest(namespace: &str, replicas: u32) -> String {
-    REDIS
-        .replace("NAMESPACE", namespace)
-        .replace("REPLICAS", &replicas.to_string())
+    REDIS.replace("NAMESPACE", namespace).replace("REPLICAS", &replicas.to_string())
 }
 
 const REDIS: &str = r#"
@@ -69,10 +59,7 @@ spec:
 "#;
 
 pub async fn apply(cluster: &DevCluster, manifest: &str) {
-    cluster
-        .kubectl_stdin(&["apply", "--server-side", "-f", "-"], manifest)
-        .await
-        .unwrap();
+    cluster.kubectl_stdin(&["apply", "--server-side", "-f", "-"], manifest).await.unwrap();
 }
 
 pub fn pods(cluster: &DevCluster, namespace: &str) -> Api<Pod> {
@@ -80,10 +67,7 @@ pub fn pods(cluster: &DevCluster, namespace: &str) -> Api<Pod> {
 }
 
 pub fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.conditions.as_ref());
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     pod.metadata.deletion_timestamp.is_none()
         && conditions
             .into_iter()
@@ -109,18 +93,13 @@ pub async fn ready_pod(
     let api = pods(cluster, namespace);
     let what = format!("{namespace}/{name} to be ready");
     let found = wait_for(&what, PATIENCE, || async {
-        Ok(api
-            .get_opt(name)
-            .await?
-            .filter(|pod| is_ready(pod) && more(pod)))
+        Ok(api.get_opt(name).await?.filter(|pod| is_ready(pod) && more(pod)))
     })
     .await;
     match found {
         Ok(pod) => pod,
         Err(error) => {
-            let story = cluster
-                .kubectl(&["-n", namespace, "describe", "pod", name])
-                .await;
+            let story = cluster.kubectl(&["-n", namespace, "describe", "pod", name]).await;
             panic!("{error:#}\n{}", story.unwrap_or_default());
         }
     }
@@ -130,10 +109,7 @@ pub async fn ready_pod(
 pub async fn redis(address: &str, command: &str) -> Result<String> {
     let address: SocketAddr = format!("{address}:6379").parse().context("the address")?;
     let mut stream = TcpStream::connect(address).await.context("connecting")?;
-    stream
-        .write_all(format!("{command}\r\n").as_bytes())
-        .await
-        .context("sending")?;
+    stream.write_all(format!("{command}\r\n").as_bytes()).await.context("sending")?;
     let mut answer = vec![0; 512];
     let length = stream.read(&mut answer).await.context("reading")?;
     answer.truncate(length);
