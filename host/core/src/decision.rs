@@ -35,7 +35,7 @@ pub enum OnImmutable {
 }
 
 /// A desired object as it came out of the plugin.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawObject {
     /// Whose it is.
     pub ownership: Ownership,
@@ -78,7 +78,7 @@ pub struct Event {
 }
 
 /// A decision as it came out of the plugin.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawDecision {
     /// The complete list, in apply order.
     pub objects: Vec<RawObject>,

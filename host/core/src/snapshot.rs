@@ -183,7 +183,7 @@ pub struct Snapshot {
 }
 
 /// How a plugin's call ended.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It needs to know more.
     Ask(Vec<Query>),

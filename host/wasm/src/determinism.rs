@@ -1,7 +1,5 @@
 //! Does a plugin answer the same question twice in the same way?
 
-use std::fmt::Debug;
-
 use host_core::decision::RawDecision;
 use host_core::snapshot::{Failure, Snapshot, Verdict};
 
@@ -52,7 +50,7 @@ fn decisions(first: &RawDecision, second: &RawDecision) -> Option<String> {
         .or_else(|| part("finished", &first.finished, &second.finished))
 }
 
-fn items<T: Debug>(name: &str, first: &[T], second: &[T]) -> Option<String> {
+fn items<T: PartialEq>(name: &str, first: &[T], second: &[T]) -> Option<String> {
     if first.len() != second.len() {
         return Some(format!("the number of {name}"));
     }
@@ -60,7 +58,6 @@ fn items<T: Debug>(name: &str, first: &[T], second: &[T]) -> Option<String> {
     first.iter().zip(second).enumerate().find_map(differs)
 }
 
-/// Compares by the derived debug texts, which hold every field.
-fn part<T: Debug>(name: &str, first: &T, second: &T) -> Option<String> {
-    (format!("{first:?}") != format!("{second:?}")).then(|| name.to_owned())
+fn part<T: PartialEq>(name: &str, first: &T, second: &T) -> Option<String> {
+    (first != second).then(|| name.to_owned())
 }
