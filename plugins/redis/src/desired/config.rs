@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn the_users_directives_replace_defaults_but_not_what_the_operator_needs() {
         let conf = redis_conf(&spec(
-            json!({"config": {"appendonly": "no", "save": "60 1", "maxmemory": "1gb", "dir": "/tmp"}, "storage": {"size": "1Gi"}}),
+            &json!({"config": {"appendonly": "no", "save": "60 1", "maxmemory": "1gb", "dir": "/tmp"}, "storage": {"size": "1Gi"}}),
         ));
         for line in ["appendonly no\n", "save 60 1\n", "maxmemory 1gb\n", "dir /data\n"] {
             assert!(conf.contains(line), "{conf}");

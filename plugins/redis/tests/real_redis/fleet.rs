@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -179,7 +179,7 @@ impl Fleet {
                 Reply::Objects(
                     self.pods
                         .iter()
-                        .map(|(name, pod)| testing::object(&self.pod_object(name, pod)))
+                        .map(|(name, pod)| testing::object(&Self::pod_object(name, pod)))
                         .collect(),
                 )
             }
@@ -189,7 +189,7 @@ impl Fleet {
         }
     }
 
-    fn pod_object(&self, name: &str, pod: &FakePod) -> Value {
+    fn pod_object(name: &str, pod: &FakePod) -> Value {
         let mut labels = json!({"controller-revision-hash": pod.revision});
         if let Some(role) = &pod.role {
             labels[ROLE] = json!(role);
@@ -263,7 +263,7 @@ impl Fleet {
                     self.pods.get_mut(name).unwrap().role = role;
                 }
                 "ConfigMap" => {
-                    self.config = body["data"]["redis.conf"].as_str().unwrap().to_owned()
+                    body["data"]["redis.conf"].as_str().unwrap().clone_into(&mut self.config);
                 }
                 "StatefulSet" => self.accept_workload(body),
                 _ => {}
@@ -433,7 +433,7 @@ impl Fleet {
     }
 
     /// The user changes the spec.
-    pub(crate) fn change_spec(&mut self, change: Value) {
+    pub(crate) fn change_spec(&mut self, change: &Value) {
         for (key, value) in change.as_object().unwrap() {
             self.spec[key] = value.clone();
         }
@@ -494,7 +494,7 @@ impl Fleet {
     /// Runs that change nothing and say nothing (corpus B36).
     pub(crate) fn assert_steady(&mut self) {
         self.run_until("settled", Duration::from_secs(30), |fleet| {
-            fleet.requeue == Duration::from_secs(60)
+            fleet.requeue == Duration::from_mins(1)
         });
         let before = (self.status.clone(), self.workload.clone(), self.events.len());
         for _ in 0..3 {
@@ -652,11 +652,5 @@ impl Fleet {
                 "{pod}"
             );
         }
-    }
-
-    /// Where the files are; for a look after a failure.
-    #[allow(dead_code, reason = "for whoever debugs a test")]
-    pub(crate) fn directory(&self) -> &Path {
-        self.directory.path()
     }
 }

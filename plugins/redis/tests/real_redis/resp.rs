@@ -1,5 +1,6 @@
 //! Just enough of the Redis protocol to ask a server something.
 
+use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -25,7 +26,8 @@ impl Connection {
     pub(crate) fn call(&mut self, words: &[&str]) -> std::io::Result<Value> {
         let mut request = format!("*{}\r\n", words.len());
         for word in words {
-            request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+            // Writing to a String does not fail.
+            let _ = write!(request, "${}\r\n{word}\r\n", word.len());
         }
         self.0.get_mut().write_all(request.as_bytes())?;
         self.reply()
