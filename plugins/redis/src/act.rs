@@ -37,7 +37,7 @@ pub fn carry_over(
     let mut labels: Vec<(&PodView, Role)> =
         input.pods.iter().filter_map(|pod| Some((pod, *plan.roles.get(&pod.name)?))).collect();
     // Joining, then replicas, then masters.
-    labels.sort_by_key(|(pod, role)| (*role, pod.ordinal));
+    labels.sort_unstable_by_key(|(pod, role)| (*role, pod.ordinal));
     for (pod, role) in labels {
         decision = decision.object(Desired::partial(&json!({
             "apiVersion": "v1",

@@ -60,14 +60,14 @@ pub struct Admitted {
     pub refusal: Option<Refusal>,
 }
 
-/// Decides between what the user wants and what was accepted before.
-pub fn admit(wanted: &Spec, accepted: Option<Spec>) -> Admitted {
+/// Decides between what the user wants and what was accepted before. `formed`: a Redis Cluster has been complete once.
+pub fn admit(wanted: &Spec, accepted: Option<Spec>, formed: bool) -> Admitted {
     if wanted.paused {
         // Changes wait. Without anything accepted there is nothing to keep as it is.
         return Admitted { spec: accepted, refusal: None };
     }
     let refusal = invalid(wanted)
-        .or_else(|| accepted.as_ref().and_then(|accepted| unsafe_change(accepted, wanted)));
+        .or_else(|| accepted.as_ref().and_then(|accepted| unsafe_change(accepted, wanted, formed)));
     match refusal {
         None => Admitted { spec: Some(wanted.clone()), refusal: None },
         refusal => Admitted { spec: accepted, refusal },
@@ -122,7 +122,7 @@ fn invalid(spec: &Spec) -> Option<Refusal> {
 }
 
 /// What cannot be changed on something that exists.
-fn unsafe_change(accepted: &Spec, wanted: &Spec) -> Option<Refusal> {
+fn unsafe_change(accepted: &Spec, wanted: &Spec, formed: bool) -> Option<Refusal> {
     if accepted.cluster_mode != wanted.cluster_mode {
         return refuse("ClusterModeImmutable", "spec.clusterMode cannot be changed");
     }
@@ -150,7 +150,8 @@ fn unsafe_change(accepted: &Spec, wanted: &Spec) -> Option<Refusal> {
             ),
         );
     }
-    if needs_restart(accepted) != needs_restart(wanted) {
+    // Before it is formed nothing can be lost, and a bad image must be mendable.
+    if formed && needs_restart(accepted) != needs_restart(wanted) {
         return refuse(
             "RollingNotSupported",
             "a Redis Cluster's pods cannot be restarted for a change of version, image, resources, config or auth yet; set them back",
@@ -186,7 +187,7 @@ mod tests {
     }
 
     fn refused(wanted: &Spec, accepted: Option<&Spec>) -> &'static str {
-        let admitted = admit(wanted, accepted.cloned());
+        let admitted = admit(wanted, accepted.cloned(), true);
         assert_eq!(admitted.spec.as_ref(), accepted, "a refused spec is not in force");
         admitted.refusal.unwrap().reason
     }
@@ -224,22 +225,30 @@ mod tests {
         assert_eq!(refused(&reshaped, Some(&accepted)), "ScalingNotSupported");
         let newer = Spec { version: "7.2".into(), ..spec(6, true) };
         assert_eq!(refused(&newer, Some(&accepted)), "RollingNotSupported");
+        assert_eq!(
+            admit(&newer, Some(accepted.clone()), false).spec,
+            Some(newer),
+            "a bad image can be mended"
+        );
         assert_eq!(refused(&spec(6, false), Some(&accepted)), "ClusterModeImmutable");
         let budget = serde_json::json!({"replicas": 6, "clusterMode": true, "podDisruptionBudget": {"mode": "Disabled"}});
-        assert_eq!(admit(&serde_json::from_value(budget).unwrap(), Some(accepted)).refusal, None);
+        assert_eq!(
+            admit(&serde_json::from_value(budget).unwrap(), Some(accepted.clone()), true).refusal,
+            None
+        );
     }
 
     #[test]
     fn replication_scales_and_rolls() {
         let wanted = Spec { version: "7.2".into(), ..spec(5, false) };
-        let admitted = admit(&wanted, Some(spec(3, false)));
+        let admitted = admit(&wanted, Some(spec(3, false)), true);
         assert_eq!((admitted.spec, admitted.refusal), (Some(wanted), None));
     }
 
     #[test]
     fn a_paused_cluster_keeps_what_was_accepted() {
         let wanted = Spec { paused: true, replicas: 9, ..spec(3, false) };
-        assert_eq!(admit(&wanted, Some(spec(3, false))).spec, Some(spec(3, false)));
-        assert_eq!(admit(&wanted, None).spec, None);
+        assert_eq!(admit(&wanted, Some(spec(3, false)), true).spec, Some(spec(3, false)));
+        assert_eq!(admit(&wanted, None, true).spec, None);
     }
 }

@@ -32,6 +32,9 @@ pub fn plan(input: &Input<'_>) -> Plan {
             break;
         }
     }
+    if plan.commands.is_empty() {
+        plan.replace_unstartable(input);
+    }
     plan
 }
 

@@ -29,8 +29,21 @@ pub struct PodStatus {
     /// Empty until the pod has an address.
     #[serde(rename = "podIP")]
     pub pod_ip: String,
+    /// `Ready` among them.
+    pub conditions: Vec<PodCondition>,
     /// One per container.
     pub container_statuses: Vec<ContainerStatus>,
+}
+
+/// One condition of a pod.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PodCondition {
+    /// Which one.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `True`, `False`, `Unknown`.
+    pub status: String,
 }
 
 /// What the kubelet reports of one container.
@@ -122,6 +135,8 @@ pub struct PodView {
     pub life: Life,
     /// Its deletion was requested.
     pub terminating: bool,
+    /// Services send clients to it.
+    pub ready: bool,
     /// When its container started.
     pub started_at: Option<Time>,
     /// What its role label says now.
@@ -150,6 +165,11 @@ impl PodView {
             ip: pod.status.pod_ip.clone(),
             life: life(&pod.status),
             terminating: pod.metadata.deleting(),
+            ready: pod
+                .status
+                .conditions
+                .iter()
+                .any(|one| one.kind == "Ready" && one.status == "True"),
             started_at: running.and_then(|running| running.started_at),
             label: pod.metadata.label(LABEL_ROLE).and_then(Role::from_label),
             revision: pod.metadata.label("controller-revision-hash").map(str::to_owned),

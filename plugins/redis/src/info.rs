@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::ordered;
+
 /// What role Redis says it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InfoRole {
@@ -52,8 +54,9 @@ pub struct Info {
 impl Info {
     /// None when it is no complete `INFO`.
     pub fn parse(text: &str) -> Option<Self> {
-        let fields: BTreeMap<&str, &str> =
-            text.lines().filter_map(|line| line.trim_end_matches('\r').split_once(':')).collect();
+        let fields: BTreeMap<&str, &str> = ordered::map(
+            text.lines().filter_map(|line| line.trim_end_matches('\r').split_once(':')),
+        );
         let number = |key: &str| fields.get(key).and_then(|value| value.parse::<i64>().ok());
         let flag = |key: &str| fields.get(key).is_some_and(|value| *value == "1");
         let text = |key: &str| fields.get(key).copied().unwrap_or_default().to_owned();

@@ -15,6 +15,7 @@ pub mod desired;
 pub mod info;
 pub mod names;
 pub mod nodes;
+mod ordered;
 pub mod plan;
 pub mod quantity;
 pub mod reconcile;

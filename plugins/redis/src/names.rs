@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::ordered;
+
 /// The API group, and the prefix of this plugin's labels and annotations.
 pub const GROUP: &str = "redis.operator-host.dev";
 
@@ -66,22 +68,21 @@ pub fn ordinal(cluster: &str, pod: &str) -> Option<u32> {
 
 /// Labels that identify the pods of one cluster; immutable in a StatefulSet.
 pub fn selector(cluster: &str) -> BTreeMap<String, String> {
-    [
+    let pairs = [
         ("app.kubernetes.io/name", "redis"),
         ("app.kubernetes.io/instance", cluster),
         ("app.kubernetes.io/component", "server"),
         (LABEL_CLUSTER, cluster),
-    ]
-    .into_iter()
-    .map(|(key, value)| (key.to_owned(), value.to_owned()))
-    .collect()
+    ];
+    ordered::map(pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())))
 }
 
 /// Labels on everything: the selector and what tools look for.
 pub fn labels(cluster: &str) -> BTreeMap<String, String> {
-    let extra = [("app", "redis"), ("managedBy", "redis-operator")];
-    let extra = extra.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
-    selector(cluster).into_iter().chain(extra).collect()
+    let mut labels = selector(cluster);
+    labels.insert("app".to_owned(), "redis".to_owned());
+    labels.insert("managedBy".to_owned(), "redis-operator".to_owned());
+    labels
 }
 
 /// A label selector as kubectl takes it.

@@ -8,6 +8,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use crate::ordered;
+
 /// Slots of a Redis Cluster.
 pub const SLOTS: u16 = 16_384;
 
@@ -135,7 +137,7 @@ impl Table {
             text.lines().map(str::trim).filter(|line| !line.is_empty()).map(row).collect();
         let rows = rows?;
         let myself = rows.iter().find(|row| row.myself)?.id.clone();
-        Some(Self { myself, rows: rows.into_iter().map(|row| (row.id.clone(), row)).collect() })
+        Some(Self { myself, rows: ordered::map(rows.into_iter().map(|row| (row.id.clone(), row))) })
     }
 
     /// The row of the node that answered.

@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use operator_host_sdk::Time;
 
 use crate::api::{Operation, OperationKind, Suspect};
-use crate::current::{PodView, Seen};
+use crate::current::{Life, PodView, Seen};
 use crate::names::{self, PORT};
+use crate::ordered;
 
 /// What a pod's role label says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -155,6 +156,11 @@ impl<'a> Input<'a> {
         self.expected().all(|(_, pod)| pod.is_some_and(|pod| pod.redis().is_some()))
     }
 
+    /// Whether there was ever anything to lose, as far as is remembered.
+    pub fn was_used(&self) -> bool {
+        self.memory.master.is_some() || self.memory.formed
+    }
+
     /// A pod by name.
     pub fn pod(&self, name: &str) -> Option<&'a PodView> {
         self.pods.iter().find(|pod| pod.name == name)
@@ -218,8 +224,8 @@ impl Plan {
     pub fn idle(input: &Input<'_>) -> Self {
         let keep = |pod: &PodView| (pod.name.clone(), pod.label.unwrap_or(Role::Joining));
         Self {
-            roles: input.pods.iter().map(keep).collect(),
-            states: input.pods.iter().map(|pod| (pod.name.clone(), state(pod))).collect(),
+            roles: ordered::map(input.pods.iter().map(keep)),
+            states: ordered::map(input.pods.iter().map(|pod| (pod.name.clone(), state(pod)))),
             replicas: input.live_replicas.unwrap_or(input.desired),
             in_sync: input.memory.in_sync.clone(),
             node_ids: input.memory.node_ids.clone(),
@@ -244,6 +250,22 @@ impl Plan {
     /// Adds a problem.
     pub fn problem(&mut self, reason: &'static str, message: impl Into<String>) {
         self.problems.push(Problem { reason, message: message.into() });
+    }
+
+    /// Replaces a pod of an old revision that cannot start: with a bad image or directive taken back, nothing else would.
+    /// What never ran holds nothing; what has ended holds at most what is on its volume.
+    pub fn replace_unstartable(&mut self, input: &Input<'_>) {
+        let Some(revision) = input.update_revision else { return };
+        let spare = input.persistent || input.allow_data_loss || !input.was_used();
+        let unstartable = input.pods.iter().rev().find(|pod| {
+            let outdated = pod.revision.as_deref().is_some_and(|current| current != revision);
+            let gone = pod.life == Life::Coming || (pod.life == Life::Stopped && spare);
+            outdated && gone && !pod.terminating
+        });
+        if let Some(pod) = unstartable {
+            self.operation = Some((OperationKind::Restart, pod.name.clone()));
+            self.delete = Some(pod.name.clone());
+        }
     }
 
     /// Nobody but `master` keeps a master's label.

@@ -44,16 +44,17 @@ pub fn reconcile(ctx: &Context<RedisCluster>) -> Result<Decision, Stop> {
     let cluster = ctx.meta().name.as_str();
     let wanted = &ctx.parent.spec;
     let previous = ctx.parent.status.clone().unwrap_or_default();
+    let memory = status::memory(&previous);
     let workload: Option<Workload> = ctx.child(STATEFUL_SET, &names::workload(cluster))?;
 
-    let Admitted { spec, refusal } = admit::admit(wanted, accepted(workload.as_ref())?);
+    let Admitted { spec, refusal } =
+        admit::admit(wanted, accepted(workload.as_ref())?, memory.formed);
     let Some(spec) = spec else {
         return Decision::new().status(&status::unaccepted(refusal.as_ref(), wanted.replicas));
     };
 
     let pods = observe(ctx, cluster, &spec, workload.as_ref())?;
 
-    let memory = status::memory(&previous);
     let generation = ctx.meta().generation.to_string();
     let input = Input {
         cluster,
@@ -134,7 +135,7 @@ fn observe(
     };
     let mut pods: Vec<PodView> =
         found.iter().filter_map(|pod| PodView::of(cluster, &workload.metadata.uid, pod)).collect();
-    pods.sort_by_key(|pod| pod.ordinal);
+    pods.sort_unstable_by_key(|pod| pod.ordinal);
     let (asked, probes): (Vec<&mut PodView>, Vec<Value>) = pods
         .iter_mut()
         .filter(|pod| pod.can_be_asked())

@@ -55,6 +55,9 @@ pub fn plan(input: &Input<'_>) -> Plan {
             plan.fence(None);
             plan.master.clone_from(&input.memory.master);
             election::plan(input, &mut plan);
+            if plan.commands.is_empty() {
+                plan.replace_unstartable(input);
+            }
         }
     }
     plan

@@ -11,6 +11,7 @@ use operator_host_sdk::{Condition, ConditionStatus, Event, Time};
 use crate::admit::Refusal;
 use crate::api::{NodeStatus, Operation, Phase, Spec, Status, Suspect};
 use crate::names;
+use crate::ordered;
 use crate::plan::{Input, Memory, Plan, Role};
 
 /// What a status is made from.
@@ -35,11 +36,11 @@ pub fn memory(status: &Status) -> Memory {
     let nodes = || status.nodes.iter();
     Memory {
         master: status.master.clone(),
-        in_sync: nodes().filter(|node| node.in_sync).map(|node| node.pod.clone()).collect(),
+        in_sync: ordered::set(nodes().filter(|node| node.in_sync).map(|node| node.pod.clone())),
         formed: is_true(status, "ClusterFormed"),
-        node_ids: nodes()
-            .filter_map(|node| Some((node.pod.clone(), node.node_id.clone()?)))
-            .collect(),
+        node_ids: ordered::map(
+            nodes().filter_map(|node| Some((node.pod.clone(), node.node_id.clone()?))),
+        ),
         operation: status.operation.clone(),
         suspect: status.suspect.clone(),
     }
@@ -131,7 +132,7 @@ fn nodes(report: &Report<'_>) -> Vec<NodeStatus> {
     let absent = input.expected().filter(|(_, pod)| pod.is_none()).map(|(name, _)| name);
     let mut names: Vec<String> =
         input.pods.iter().map(|pod| pod.name.clone()).chain(absent).collect();
-    names.sort_by_key(|name| names::ordinal(input.cluster, name));
+    names.sort_unstable_by_key(|name| names::ordinal(input.cluster, name));
     names
         .into_iter()
         .map(|name| NodeStatus {
@@ -165,19 +166,19 @@ fn phase(report: &Report<'_>, status: &Status) -> Phase {
         Phase::Creating
     } else if plan.replicas != spec.replicas
         || input.live_replicas.is_some_and(|live| live != spec.replicas)
-        || is_scaling(report)
+        || is_still(report, Phase::Scaling)
     {
         Phase::Scaling
-    } else if is_outdated(input) {
+    } else if is_outdated(input) || is_still(report, Phase::Updating) {
         Phase::Updating
     } else {
         Phase::Degraded
     }
 }
 
-/// New pods are on their way after the number of pods was raised.
-fn is_scaling(report: &Report<'_>) -> bool {
-    report.previous.phase == Some(Phase::Scaling) && report.plan.master.is_some()
+/// The last pods of a change are still on their way.
+fn is_still(report: &Report<'_>, phase: Phase) -> bool {
+    report.previous.phase == Some(phase) && report.plan.master.is_some()
 }
 
 fn is_outdated(input: &Input<'_>) -> bool {

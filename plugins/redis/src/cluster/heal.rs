@@ -2,11 +2,10 @@
 //!
 //! **Invariant:** addresses are repaired before anybody is forgotten.
 
-use std::collections::BTreeSet;
-
 use super::view::{Fate, View};
 use crate::current::PodView;
 use crate::info::InfoRole;
+use crate::ordered;
 use crate::plan::{Command, Input, Plan};
 
 /// Tells members where others are now. A single moved pod tells the others itself; when all have moved nobody can.
@@ -75,15 +74,14 @@ pub(super) fn forget(input: &Input<'_>, view: &View<'_>, plan: &mut Plan) {
     if !input.complete() || !view.outsiders.is_empty() || !input.memory.formed {
         return;
     }
-    let dead: BTreeSet<&str> = view
+    let dead = view
         .members
         .values()
         .flat_map(|(_, table)| table.confirmed())
         .map(|row| row.id.as_str())
-        .filter(|id| !view.members.contains_key(id) && may_be_forgotten(view, id))
-        .collect();
+        .filter(|id| !view.members.contains_key(id) && may_be_forgotten(view, id));
     // To every node in one pass: the ban lasts 60 s, and one that was missed would bring it back.
-    for id in dead {
+    for id in ordered::set(dead) {
         for (pod, table) in view.members.values() {
             if table.knows(id) {
                 plan.commands.push(Command::new(pod, &["CLUSTER", "FORGET", id]));

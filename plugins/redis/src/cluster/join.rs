@@ -9,6 +9,7 @@ use super::heal::meet;
 use super::view::{Fate, View, is_fresh};
 use crate::current::PodView;
 use crate::nodes::{SLOTS, SlotSet, share};
+use crate::ordered;
 use crate::plan::{Command, Input, Plan};
 
 /// The next step towards every pod having its place.
@@ -32,7 +33,7 @@ pub(super) fn plan(input: &Input<'_>, view: &View<'_>, plan: &mut Plan) {
 /// Whether this cluster is being created: nothing is in it, and everybody can say so.
 fn is_new(input: &Input<'_>, view: &View<'_>) -> bool {
     let empty = input.pods.iter().all(|pod| pod.info().is_some_and(|info| info.keys == 0));
-    let ours: BTreeSet<&str> = input.pods.iter().filter_map(View::id).collect();
+    let ours: BTreeSet<&str> = ordered::set(input.pods.iter().filter_map(View::id));
     let only_ours = input
         .pods
         .iter()

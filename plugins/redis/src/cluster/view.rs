@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::current::{Life, PodView, Seen, Silence};
 use crate::nodes::{Row, SlotSet, Table};
+use crate::ordered;
 use crate::plan::Input;
 
 /// What has become of a node.
@@ -58,8 +59,9 @@ impl<'a> View<'a> {
         let main = main_group(&tables);
         let (inside, outsiders): (Vec<_>, Vec<_>) =
             tables.into_iter().partition(|(_, table)| main.contains(table.myself.as_str()));
-        let members: BTreeMap<&str, (&PodView, &Table)> =
-            inside.into_iter().map(|(pod, table)| (table.myself.as_str(), (pod, table))).collect();
+        let members = ordered::map(
+            inside.into_iter().map(|(pod, table)| (table.myself.as_str(), (pod, table))),
+        );
         let mut view =
             Self { members, outsiders, shards: Vec::new(), assigned: SlotSet::default() };
         for (id, slots) in view.claims() {
@@ -67,7 +69,7 @@ impl<'a> View<'a> {
             let shard = view.shard(input, id, slots);
             view.shards.push(shard);
         }
-        view.shards.sort_by_key(|shard| shard.slots.first());
+        view.shards.sort_unstable_by_key(|shard| shard.slots.first());
         view
     }
 
@@ -79,7 +81,7 @@ impl<'a> View<'a> {
             .filter_map(|(_, table)| table.own())
             .filter(|row| row.master && !row.slots.is_empty())
             .collect();
-        live.sort_by_key(|row| (Reverse(row.epoch), row.id.clone()));
+        live.sort_unstable_by_key(|row| (Reverse(row.epoch), row.id.clone()));
         let mut silent: BTreeMap<&str, SlotSet> = BTreeMap::new();
         let rows = self.members.values().flat_map(|(_, table)| table.confirmed());
         for row in rows.filter(|row| row.master && !self.members.contains_key(row.id.as_str())) {
@@ -119,13 +121,13 @@ impl<'a> View<'a> {
         }
         let remembered = input.memory.node_ids.iter().find(|(_, known)| *known == id);
         let at_address = || {
-            let ips: BTreeSet<&str> = self
+            let ips = self
                 .members
                 .values()
                 .filter_map(|(_, table)| table.rows.get(id))
                 .map(|row| row.ip.as_str())
-                .filter(|ip| !ip.is_empty())
-                .collect();
+                .filter(|ip| !ip.is_empty());
+            let ips: BTreeSet<&str> = ordered::set(ips);
             input.pods.iter().find(|pod| ips.contains(pod.ip.as_str()))
         };
         let pod = match remembered {
@@ -236,5 +238,5 @@ fn main_group<'a>(tables: &[(&'a PodView, &'a Table)]) -> BTreeSet<&'a str> {
         (slots.len(), group.len(), Reverse(lowest))
     };
     let main = groups.into_iter().max_by_key(weight).unwrap_or_default();
-    main.into_iter().map(|(_, table)| table.myself.as_str()).collect()
+    ordered::set(main.into_iter().map(|(_, table)| table.myself.as_str()))
 }

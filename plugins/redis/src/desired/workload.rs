@@ -2,8 +2,6 @@
 //!
 //! **Invariant:** a pod that starts accepts no writes and feeds no replicas until the operator says what it is.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value, json};
 
 use super::config::fingerprint;
@@ -152,22 +150,21 @@ fn container(spec: &Spec) -> Value {
 }
 
 fn resource_requirements(resources: &Resources) -> Map<String, Value> {
-    let quantities = |map: &BTreeMap<String, Quantity>| -> Map<String, Value> {
-        map.iter()
-            .map(|(name, quantity)| {
-                let text = match quantity {
-                    Quantity::Number(number) => number.to_string(),
-                    Quantity::Text(text) => text.clone(),
-                };
-                (name.clone(), Value::String(quantity::canonical(&text)))
-            })
-            .collect()
-    };
-    [("requests", quantities(&resources.requests)), ("limits", quantities(&resources.limits))]
-        .into_iter()
-        .filter(|(_, map)| !map.is_empty())
-        .map(|(name, map)| (name.to_owned(), Value::Object(map)))
-        .collect()
+    let mut requirements = Map::new();
+    for (name, map) in [("requests", &resources.requests), ("limits", &resources.limits)] {
+        let mut quantities = Map::new();
+        for (resource, quantity) in map {
+            let text = match quantity {
+                Quantity::Number(number) => number.to_string(),
+                Quantity::Text(text) => text.clone(),
+            };
+            quantities.insert(resource.clone(), Value::String(quantity::canonical(&text)));
+        }
+        if !quantities.is_empty() {
+            requirements.insert(name.to_owned(), Value::Object(quantities));
+        }
+    }
+    requirements
 }
 
 /// How a pod starts. `POD_IP` is its address; with auth, `REDIS_PASSWORD` its password.

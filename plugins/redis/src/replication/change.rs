@@ -1,6 +1,6 @@
 //! Fewer pods, and newer pods, without losing the master.
 //!
-//! **Invariant:** one pod is restarted at a time, and only while all others have everything.
+//! **Invariant:** one pod is restarted at a time, and only while all others have everything and are ready.
 //! **Invariant:** a master with a replica in sync is never restarted or scaled away before it has handed over.
 
 use std::cmp::Reverse;
@@ -79,7 +79,7 @@ fn successor<'a>(
         .max_by_key(|pod| {
             let name = pod.name.as_str();
             let offset = pod.info().map(|info| info.offset);
-            (under_way == Some(name), failed != Some(name), offset, Reverse(pod.ordinal))
+            (under_way == Some(name), failed != Some(name), pod.ready, offset, Reverse(pod.ordinal))
         })
 }
 
@@ -97,9 +97,10 @@ fn restart(input: &Input<'_>, master: &PodView, plan: &mut Plan) {
     if let Some(broken) = replicas().find(|pod| pod.life != Life::Running) {
         return delete(broken, plan);
     }
-    let calm = input
-        .expected()
-        .all(|(name, pod)| plan.in_sync.contains(&name) && pod.is_some_and(|pod| !pod.terminating));
+    // Ready too: Services must have somebody to send clients to while the next one restarts.
+    let calm = input.expected().all(|(name, pod)| {
+        plan.in_sync.contains(&name) && pod.is_some_and(|pod| pod.ready && !pod.terminating)
+    });
     if !calm || !plan.commands.is_empty() {
         return;
     }

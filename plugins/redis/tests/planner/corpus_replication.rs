@@ -1,7 +1,7 @@
 //! The bug corpus, without cluster mode. Letters in names are node names in the corpus' words.
 
 use redis_plugin::api::OperationKind;
-use redis_plugin::current::{PodView, Silence};
+use redis_plugin::current::{Life, PodView, Silence};
 use redis_plugin::info::Info;
 use redis_plugin::plan::Role;
 
@@ -288,6 +288,14 @@ fn b46_a_roll_waits_for_a_replica_in_its_first_sync() {
 }
 
 #[test]
+fn a_roll_waits_until_services_have_somebody_to_send_clients_to() {
+    let mut situation = outdated(healthy(), &[0, 1]);
+    situation.pods[2].ready = false;
+    let plan = situation.replication();
+    assert_eq!((plan.delete, commands(&situation.replication())), (None, vec![]));
+}
+
+#[test]
 fn b41_a_single_pod_is_restarted_only_if_its_data_survives_or_may_be_lost() {
     let single =
         || outdated(Situation::of(vec![says(0, master("x", 1, 5))]).remembering(0, &[0]), &[0]);
@@ -321,6 +329,20 @@ fn a_bad_image_can_be_taken_back() {
     let mut situation = outdated(healthy(), &[2]);
     situation.pods[2] = PodView { revision: Some("old".to_owned()), ..stopped(2) };
     assert_eq!(situation.replication().delete, Some(name(2)));
+}
+
+#[test]
+fn an_image_that_never_worked_can_be_mended() {
+    let coming =
+        |ordinal| PodView { life: Life::Coming, revision: Some("old".to_owned()), ..pod(ordinal) };
+    let situation = Situation::of(vec![coming(0), coming(1)]);
+    assert_eq!(situation.replication().delete, Some(name(1)));
+    assert_eq!(situation.cluster().delete, Some(name(1)));
+
+    let crashed = |ordinal| PodView { revision: Some("old".to_owned()), ..stopped(ordinal) };
+    let used = Situation::of(vec![crashed(0)]).remembering(0, &[0]);
+    assert_eq!(used.replication().delete, None, "its directory may hold the last copy");
+    assert_eq!(Situation { persistent: true, ..used }.replication().delete, Some(name(0)));
 }
 
 #[test]

@@ -39,10 +39,10 @@ fn seen(ordinal: u32) -> impl Strategy<Value = PodView> {
 prop_compose! {
     fn decorated(ordinal: u32)(
         pod in seen(ordinal), label in prop::option::of(prop::sample::select(vec![Role::Master, Role::Replica, Role::Joining])),
-        old in any::<bool>(), terminating in prop::bool::weighted(0.1),
+        old in any::<bool>(), terminating in prop::bool::weighted(0.1), ready in prop::bool::weighted(0.8),
     ) -> PodView {
         let revision = if old { "old" } else { "new" };
-        PodView { label, terminating, revision: Some(revision.to_owned()), ..pod }
+        PodView { label, terminating, ready, revision: Some(revision.to_owned()), ..pod }
     }
 }
 
@@ -131,10 +131,10 @@ proptest! {
         if let Some(deleted) = &plan.delete {
             let pod = find(deleted).unwrap();
             let others_in_sync = plan.in_sync.iter().filter(|name| *name != deleted).count();
-            if plan.master.as_ref() == Some(deleted) {
+            if pod.life == Life::Running && plan.master.as_ref() == Some(deleted) {
                 prop_assert_eq!(others_in_sync, 0);
                 prop_assert!(situation.persistent || situation.allow_data_loss);
-            } else {
+            } else if pod.life == Life::Running {
                 prop_assert!(others_in_sync > 0, "somebody else has everything");
             }
             prop_assert_eq!(pod.revision.as_deref(), Some("old"));
@@ -162,6 +162,7 @@ proptest! {
         let plan = situation.replication();
         prop_assert_eq!(commands(&plan), Vec::<String>::new());
         prop_assert_eq!(plan.delete, None);
+        prop_assert_eq!(plan.replicas, situation.live);
     }
 
     #[test]
@@ -177,7 +178,9 @@ proptest! {
     fn cluster_plans_are_safe(situation in cluster_situation()) {
         let plan = situation.cluster();
         is_sane(&situation, &plan)?;
-        prop_assert_eq!(plan.delete.as_ref(), None);
+        if let Some(deleted) = &plan.delete {
+            prop_assert_ne!(situation.input().pod(deleted).unwrap().life, Life::Running);
+        }
         prop_assert_eq!(plan.replicas, situation.live);
         let joined: Vec<String> = text(&plan).iter().map(|words| words.join(" ")).collect();
         let find = |name: &str| situation.pods.iter().find(|pod| pod.name == name).unwrap();

@@ -32,6 +32,7 @@ pub(crate) fn pod(ordinal: u32) -> PodView {
         ip: ip(ordinal),
         life: Life::Running,
         terminating: false,
+        ready: true,
         started_at: None,
         label: None,
         revision: Some("new".to_owned()),

@@ -209,6 +209,7 @@ impl Fleet {
             "status": {
                 "phase": "Running",
                 "podIP": pod.ip,
+                "conditions": [{"type": "Ready", "status": if pod.child.is_some() { "True" } else { "False" }}],
                 "containerStatuses": [{"name": "redis", "restartCount": pod.restarts, "state": state}],
             },
         })
