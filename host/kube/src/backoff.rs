@@ -26,11 +26,7 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     pub(crate) fn new(seed: u64) -> Self {
-        Self {
-            seed,
-            failures: 0,
-            waits: 0,
-        }
+        Self { seed, failures: 0, waits: 0 }
     }
 
     /// The next wait, at most `max` and a quarter.
@@ -62,14 +58,8 @@ mod tests {
     fn grows_to_its_bound_and_starts_again_after_a_reset() {
         let mut backoff = Backoff::new(7);
         let waits: Vec<_> = (0..10).map(|_| backoff.next(MAX)).collect();
-        assert!(
-            waits[0] >= FIRST * 3 / 4 && waits[0] <= FIRST * 5 / 4,
-            "{waits:?}"
-        );
-        assert!(
-            waits[9] >= MAX * 3 / 4 && waits[9] <= MAX * 5 / 4,
-            "{waits:?}"
-        );
+        assert!(waits[0] >= FIRST * 3 / 4 && waits[0] <= FIRST * 5 / 4, "{waits:?}");
+        assert!(waits[9] >= MAX * 3 / 4 && waits[9] <= MAX * 5 / 4, "{waits:?}");
         assert!(waits[3] > waits[0] * 3, "{waits:?}");
         backoff.reset();
         assert!(backoff.next(MAX) <= FIRST * 5 / 4);

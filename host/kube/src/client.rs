@@ -32,17 +32,11 @@ pub(crate) struct Purpose {
 
 impl Purpose {
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self {
-            text: text.into(),
-            confidential: false,
-        }
+        Self { text: text.into(), confidential: false }
     }
 
     pub(crate) fn on(verb: impl Display, id: &ObjectId) -> Self {
-        Self {
-            text: format!("{verb} {id}"),
-            confidential: is_secret(&id.kind),
-        }
+        Self { text: format!("{verb} {id}"), confidential: is_secret(&id.kind) }
     }
 }
 
@@ -54,11 +48,7 @@ pub(crate) fn is_secret(kind: &Kind) -> bool {
 impl Client {
     /// Wraps a kube client: a test's fake service comes in here. `address` is for messages.
     pub fn from_kube(kube: kube::Client, address: &str) -> Self {
-        Self {
-            kube,
-            address: address.into(),
-            discovery: Arc::default(),
-        }
+        Self { kube, address: address.into(), discovery: Arc::default() }
     }
 
     /// Where the API server is, for messages.

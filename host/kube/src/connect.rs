@@ -86,19 +86,15 @@ pub enum ConnectError {
 
 /// Sets up a client. Reads files, sends nothing: [`Client::ping`] does.
 pub async fn connect(options: ConnectOptions) -> Result<Client, ConnectError> {
-    let ConnectOptions {
-        kubeconfig,
-        context,
-    } = options;
+    let ConnectOptions { kubeconfig, context } = options;
     let mut config = match (kubeconfig, context) {
         (None, None) => infer().await?,
         (path, context) => from_file(path, context).await?,
     };
     config.connect_timeout = Some(CONNECT_DEADLINE);
     let address = config.cluster_url.to_string();
-    let kube = kube::Client::try_from(config).map_err(|error| ConnectError::Unusable {
-        problem: chain(&error),
-    })?;
+    let kube = kube::Client::try_from(config)
+        .map_err(|error| ConnectError::Unusable { problem: chain(&error) })?;
     Ok(Client::from_kube(kube, address.trim_end_matches('/')))
 }
 
@@ -114,9 +110,7 @@ async fn infer() -> Result<Config, ConnectError> {
             kubeconfig: chain(&absent),
             in_cluster: chain(&error),
         }),
-        Err(broken) => Err(ConnectError::Unusable {
-            problem: chain(&broken),
-        }),
+        Err(broken) => Err(ConnectError::Unusable { problem: chain(&broken) }),
     }
 }
 
@@ -125,9 +119,7 @@ async fn from_file(path: Option<PathBuf>, context: Option<String>) -> Result<Con
         if let KubeconfigError::ReadConfig(source, path) = error {
             return ConnectError::Kubeconfig { path, source };
         }
-        ConnectError::Unusable {
-            problem: chain(&error),
-        }
+        ConnectError::Unusable { problem: chain(&error) }
     };
     let kubeconfig = match path {
         Some(path) => Kubeconfig::read_from(path),
@@ -135,33 +127,14 @@ async fn from_file(path: Option<PathBuf>, context: Option<String>) -> Result<Con
     }
     .map_err(unusable)?;
     if let Some(context) = &context
-        && !kubeconfig
-            .contexts
-            .iter()
-            .any(|known| known.name == *context)
+        && !kubeconfig.contexts.iter().any(|known| known.name == *context)
     {
-        let names: Vec<_> = kubeconfig
-            .contexts
-            .iter()
-            .map(|known| known.name.as_str())
-            .collect();
-        let available = if names.is_empty() {
-            "none".to_owned()
-        } else {
-            names.join(", ")
-        };
-        return Err(ConnectError::Context {
-            context: context.clone(),
-            available,
-        });
+        let names: Vec<_> = kubeconfig.contexts.iter().map(|known| known.name.as_str()).collect();
+        let available = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        return Err(ConnectError::Context { context: context.clone(), available });
     }
-    let options = KubeConfigOptions {
-        context,
-        ..KubeConfigOptions::default()
-    };
-    Config::from_custom_kubeconfig(kubeconfig, &options)
-        .await
-        .map_err(unusable)
+    let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+    Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(unusable)
 }
 
 #[derive(Deserialize)]
@@ -191,5 +164,74 @@ impl Client {
                 ConnectError::Refused { address, problem }
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{self, Answer};
+
+    const KUBECONFIG: &str = r"
+apiVersion: v1
+kind: Config
+current-context: one
+clusters: [{name: c, cluster: {server: 'http://127.0.0.1:6443'}}]
+users: [{name: u, user: {}}]
+contexts:
+- {name: one, context: {cluster: c, user: u}}
+- {name: two, context: {cluster: absent, user: u}}
+";
+
+    async fn refusal(kubeconfig: &str, context: Option<&str>) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        std::fs::write(&path, kubeconfig).unwrap();
+        let options =
+            ConnectOptions { kubeconfig: Some(path), context: context.map(ToOwned::to_owned) };
+        connect(options).await.err().unwrap().to_string()
+    }
+
+    #[tokio::test]
+    async fn uses_the_kubeconfig_that_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        std::fs::write(&path, KUBECONFIG).unwrap();
+        let options = ConnectOptions { kubeconfig: Some(path), context: None };
+        assert_eq!(connect(options).await.unwrap().address(), "http://127.0.0.1:6443");
+    }
+
+    #[tokio::test]
+    async fn says_what_is_wrong_with_a_kubeconfig() {
+        let path = PathBuf::from("/absent/config");
+        let options = ConnectOptions { kubeconfig: Some(path), context: None };
+        let absent = connect(options).await.err().unwrap().to_string();
+        assert_eq!(
+            absent,
+            "the kubeconfig /absent/config cannot be read; give the path of an existing file"
+        );
+        let context = refusal(KUBECONFIG, Some("three")).await;
+        assert_eq!(context, "the kubeconfig has no context three; it has: one, two");
+        let dangling = refusal(KUBECONFIG, Some("two")).await;
+        assert!(dangling.contains("absent"), "{dangling}");
+        let broken = refusal("{", None).await;
+        assert!(broken.starts_with("the kubeconfig cannot be used: "), "{broken}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_ping_tells_silence_from_refusal() {
+        let (client, _) = fake::client(|_| Answer::Silence);
+        let silent = client.ping().await.unwrap_err().to_string();
+        assert!(
+            silent.contains("http://fake cannot be reached (no answer within 10 s)"),
+            "{silent}"
+        );
+        let (client, _) = fake::client(|_| Answer::refusal(401, "Unauthorized"));
+        let refused = client.ping().await.unwrap_err().to_string();
+        assert!(refused.contains("are the credentials valid?"), "{refused}");
+        let (client, log) =
+            fake::client(|_| Answer::Whole(200, r#"{"gitVersion":"v1.36.3"}"#.into()));
+        assert_eq!(client.ping().await.unwrap(), "v1.36.3");
+        assert_eq!(log.lines(""), ["GET /version"]);
     }
 }

@@ -58,11 +58,7 @@ impl Resource {
 }
 
 fn root(api_version: &str) -> String {
-    let prefix = if api_version.contains('/') {
-        "apis"
-    } else {
-        "api"
-    };
+    let prefix = if api_version.contains('/') { "apis" } else { "api" };
     format!("/{prefix}/{api_version}")
 }
 
@@ -115,10 +111,7 @@ impl Client {
         if let Some(resource) = group.resources.get(&kind.kind) {
             return Ok(Arc::clone(resource));
         }
-        if group
-            .listed
-            .is_none_or(|listed| listed.elapsed() >= ABSENT_FOR)
-        {
+        if group.listed.is_none_or(|listed| listed.elapsed() >= ABSENT_FOR) {
             group.resources = self.list_kinds(kind).await?;
             group.listed = Some(Instant::now());
         }
@@ -142,22 +135,13 @@ impl Client {
         let api_version = &kind.api_version;
         let purpose = Purpose::new(format!("list the kinds of {api_version}"));
         let unavailable = |error| DiscoveryError::Unavailable(kind.clone(), error);
-        let request = Request::get(root(api_version))
-            .body(Vec::new())
-            .map_err(|error| {
-                unavailable(ApiError::new(
-                    &purpose,
-                    ApiErrorKind::Invalid,
-                    &error.to_string(),
-                ))
-            })?;
+        let request = Request::get(root(api_version)).body(Vec::new()).map_err(|error| {
+            unavailable(ApiError::new(&purpose, ApiErrorKind::Invalid, &error.to_string()))
+        })?;
         let text = match self.text(&purpose, request, DEADLINE).await {
             Ok(text) => text,
             Err(error)
-                if matches!(
-                    error.kind(),
-                    ApiErrorKind::KindMissing | ApiErrorKind::NotFound
-                ) =>
+                if matches!(error.kind(), ApiErrorKind::KindMissing | ApiErrorKind::NotFound) =>
             {
                 return Ok(BTreeMap::new());
             }
@@ -175,10 +159,7 @@ impl Client {
         purpose: &Purpose,
         id: &ObjectId,
     ) -> Result<String, ApiError> {
-        let resource = self
-            .resolve(&id.kind)
-            .await
-            .map_err(|error| error.during(purpose))?;
+        let resource = self.resolve(&id.kind).await.map_err(|error| error.during(purpose))?;
         let (namespace, name) = (&*id.key.namespace, &*id.key.name);
         let wrong = |what: &str| Err(ApiError::new(purpose, ApiErrorKind::Invalid, what));
         if resource.namespaced && !is_segment(namespace) {
@@ -230,5 +211,66 @@ impl ResourceList {
                 (entry.kind, Arc::new(resource))
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{self, Answer};
+
+    #[tokio::test(start_paused = true)]
+    async fn reads_scope_plural_and_status_of_a_kind() {
+        let (client, _) = fake::client(fake::script([]));
+        let set = client.resolve(&Kind::new("apps/v1", "StatefulSet")).await.unwrap();
+        assert_eq!((&*set.plural, set.namespaced, set.has_status), ("statefulsets", true, true));
+        assert_eq!(set.path(Some("shop")), "/apis/apps/v1/namespaces/shop/statefulsets");
+        assert_eq!(set.path(None), "/apis/apps/v1/statefulsets");
+        let node = client.resolve(&Kind::new("v1", "Node")).await.unwrap();
+        assert_eq!(node.path(Some("shop")), "/api/v1/nodes");
+        let scale = client.resolve(&Kind::new("apps/v1", "Scale")).await;
+        assert!(
+            matches!(scale, Err(DiscoveryError::NotFound(_))),
+            "a subresource is no kind of its own"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn asks_once_for_a_group_and_again_a_second_later_for_what_was_absent() {
+        let (client, log) = fake::client(fake::script([]));
+        let (known, absent) = (Kind::new("v1", "Secret"), Kind::new("v1", "Absent"));
+        for _ in 0..3 {
+            client.resolve(&known).await.unwrap();
+            assert_eq!(
+                client.resolve(&absent).await,
+                Err(DiscoveryError::NotFound(absent.clone()))
+            );
+        }
+        assert_eq!(log.all().len(), 1);
+        tokio::time::sleep(ABSENT_FOR).await;
+        client.resolve(&absent).await.unwrap_err();
+        assert_eq!(log.all().len(), 2);
+        client.forget(&known).await;
+        client.resolve(&known).await.unwrap();
+        assert_eq!(log.all().len(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_broken_group_hurts_nobody_else() {
+        let (client, _) = fake::client(|asked| match asked.line.as_str() {
+            "GET /apis/hangs/v1" => Answer::Silence,
+            _ => Answer::refusal(503, "ServiceUnavailable"),
+        });
+        let (hanging, broken) = (Kind::new("hangs/v1", "A"), Kind::new("breaks/v1", "B"));
+        let healthy = Kind::new("v1", "Node");
+        let started = Instant::now();
+        let (hanging, broken, healthy) =
+            tokio::join!(client.resolve(&hanging), client.resolve(&broken), async {
+                client.resolve(&healthy).await.unwrap();
+                started.elapsed()
+            },);
+        assert!(healthy.is_zero());
+        assert!(matches!(hanging, Err(DiscoveryError::Unavailable(..))), "{hanging:?}");
+        assert!(matches!(broken, Err(DiscoveryError::Unavailable(..))), "{broken:?}");
     }
 }

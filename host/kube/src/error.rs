@@ -81,11 +81,7 @@ pub struct ApiError {
 impl ApiError {
     pub(crate) fn new(purpose: &Purpose, kind: ApiErrorKind, message: &str) -> Self {
         let message = cut(message, CONDITION_MESSAGE_BYTES_MAX);
-        Self {
-            kind,
-            doing: purpose.text.clone(),
-            message,
-        }
+        Self { kind, doing: purpose.text.clone(), message }
     }
 
     /// What kind of failure it is.
@@ -121,20 +117,13 @@ impl ApiError {
         if purpose.confidential && matches!(status.code, 0 | 400 | 403 | 422 | 500..) {
             return Self::new(purpose, kind, &without_values(status));
         }
-        let message = if status.message.is_empty() {
-            &status.reason
-        } else {
-            &status.message
-        };
+        let message = if status.message.is_empty() { &status.reason } else { &status.message };
         Self::new(purpose, kind, message)
     }
 
     pub(crate) fn malformed(purpose: &Purpose, error: &dyn Error) -> Self {
-        let quoted = if purpose.confidential {
-            String::new()
-        } else {
-            format!(": {}", chain(error))
-        };
+        let quoted =
+            if purpose.confidential { String::new() } else { format!(": {}", chain(error)) };
         let message = format!("the answer is not what a Kubernetes API server sends{quoted}");
         Self::new(purpose, ApiErrorKind::Malformed, &message)
     }
@@ -142,10 +131,7 @@ impl ApiError {
 
 impl From<&ApiError> for Problem {
     fn from(error: &ApiError) -> Self {
-        Self {
-            reason: error.reason().to_owned(),
-            message: error.to_string(),
-        }
+        Self { reason: error.reason().to_owned(), message: error.to_string() }
     }
 }
 
@@ -165,18 +151,13 @@ pub(crate) fn chain(error: &dyn Error) -> String {
 }
 
 fn causes(status: &Status) -> &[StatusCause] {
-    status
-        .details
-        .as_ref()
-        .map_or(&[], |details| &details.causes)
+    status.details.as_ref().map_or(&[], |details| &details.causes)
 }
 
 /// Which fields were refused and how, without the refused values.
 fn without_values(status: &Status) -> String {
-    let fields: Vec<_> = causes(status)
-        .iter()
-        .map(|cause| format!("{} ({})", cause.field, cause.reason))
-        .collect();
+    let fields: Vec<_> =
+        causes(status).iter().map(|cause| format!("{} ({})", cause.field, cause.reason)).collect();
     if fields.is_empty() {
         format!("{} ({})", status.reason, status.code)
     } else {
@@ -186,10 +167,7 @@ fn without_values(status: &Status) -> String {
 
 fn classify(status: &Status) -> ApiErrorKind {
     let says = |text: &str| status.message.contains(text);
-    if causes(status)
-        .iter()
-        .any(|cause| cause.reason == "NamespaceTerminating")
-    {
+    if causes(status).iter().any(|cause| cause.reason == "NamespaceTerminating") {
         return ApiErrorKind::NamespaceTerminating;
     }
     // etcd's refusal of a large request arrives as a 500.
@@ -213,9 +191,7 @@ fn classify(status: &Status) -> ApiErrorKind {
         410 => ApiErrorKind::Expired,
         413 => ApiErrorKind::TooLarge,
         422 => invalid(status),
-        429 => ApiErrorKind::TooManyRequests {
-            retry_after: retry_after(status),
-        },
+        429 => ApiErrorKind::TooManyRequests { retry_after: retry_after(status) },
         _ => ApiErrorKind::Unavailable,
     }
 }
@@ -238,15 +214,9 @@ fn invalid(status: &Status) -> ApiErrorKind {
     let all = if causes.is_empty() {
         is_about_immutability(&status.message)
     } else {
-        causes
-            .iter()
-            .all(|cause| is_about_immutability(&cause.message))
+        causes.iter().all(|cause| is_about_immutability(&cause.message))
     };
-    if all {
-        ApiErrorKind::Immutable
-    } else {
-        ApiErrorKind::Invalid
-    }
+    if all { ApiErrorKind::Immutable } else { ApiErrorKind::Invalid }
 }
 
 /// How the API server's validations say that a field cannot change; there is no code for it.
@@ -304,45 +274,25 @@ mod tests {
                 json!({"code":404,"reason":"Failed to parse error data","message":"404 page not found"}),
                 KindMissing,
             ),
-            (
-                json!({"code":409,"reason":"AlreadyExists","message":"exists"}),
-                Conflict,
-            ),
-            (
-                json!({"code":409,"reason":"Conflict","message":"uid mismatch"}),
-                Conflict,
-            ),
-            (
-                json!({"code":403,"reason":"Forbidden","message":"cannot list"}),
-                Forbidden,
-            ),
+            (json!({"code":409,"reason":"AlreadyExists","message":"exists"}), Conflict),
+            (json!({"code":409,"reason":"Conflict","message":"uid mismatch"}), Conflict),
+            (json!({"code":403,"reason":"Forbidden","message":"cannot list"}), Forbidden),
             (
                 json!({"code":403,"reason":"Forbidden","message":"unable to create new content in namespace a because it is being terminated",
                 "details":{"causes":[{"reason":"NamespaceTerminating","field":"metadata.namespace"}]}}),
                 NamespaceTerminating,
             ),
-            (
-                json!({"code":401,"reason":"Unauthorized","message":"Unauthorized"}),
-                Unauthorized,
-            ),
+            (json!({"code":401,"reason":"Unauthorized","message":"Unauthorized"}), Unauthorized),
             (
                 json!({"code":429,"reason":"TooManyRequests","details":{"retryAfterSeconds":3}}),
-                TooManyRequests {
-                    retry_after: Some(Duration::from_secs(3)),
-                },
+                TooManyRequests { retry_after: Some(Duration::from_secs(3)) },
             ),
-            (
-                json!({"code":429,"reason":"TooManyRequests"}),
-                TooManyRequests { retry_after: None },
-            ),
+            (json!({"code":429,"reason":"TooManyRequests"}), TooManyRequests { retry_after: None }),
             (
                 json!({"code":413,"reason":"RequestEntityTooLarge","message":"limit is 3145728"}),
                 TooLarge,
             ),
-            (
-                json!({"code":500,"message":"etcdserver: request is too large"}),
-                TooLarge,
-            ),
+            (json!({"code":500,"message":"etcdserver: request is too large"}), TooLarge),
             (json!({"code":410,"reason":"Expired"}), Expired),
             (
                 json!({"code":400,"reason":"BadRequest","message":"strict decoding error: unknown field \"spec.a\""}),
@@ -356,10 +306,7 @@ mod tests {
                 json!({"code":500,"reason":"InternalError","message":"failed calling webhook"}),
                 Unavailable,
             ),
-            (
-                json!({"code":503,"reason":"ServiceUnavailable"}),
-                Unavailable,
-            ),
+            (json!({"code":503,"reason":"ServiceUnavailable"}), Unavailable),
         ];
         for (value, expected) in table {
             assert_eq!(kind_of(value.clone()), expected, "{value}");
@@ -384,28 +331,13 @@ mod tests {
                 "spec",
                 "Forbidden: pod updates may not change fields other than `spec.containers[*].image`",
             ),
-            (
-                "spec",
-                "Forbidden: spec is immutable after creation except resources.requests",
-            ),
-            (
-                "spec.clusterIPs[0]",
-                "Invalid value: \"10.0.0.1\": may not change once set",
-            ),
+            ("spec", "Forbidden: spec is immutable after creation except resources.requests"),
+            ("spec.clusterIPs[0]", "Invalid value: \"10.0.0.1\": may not change once set"),
             ("roleRef", "Invalid value: {}: cannot change roleRef"),
-            (
-                "parameters",
-                "Forbidden: updates to parameters are forbidden",
-            ),
+            ("parameters", "Forbidden: updates to parameters are forbidden"),
             ("value", "Forbidden: may not be changed in an update"),
-            (
-                "spec.clusterMode",
-                "Invalid value: false: failed rule: self == oldSelf",
-            ),
-            (
-                "spec.storage",
-                "Invalid value: \"1Gi\": storage is Immutable",
-            ),
+            ("spec.clusterMode", "Invalid value: false: failed rule: self == oldSelf"),
+            ("spec.storage", "Invalid value: \"1Gi\": storage is Immutable"),
         ];
         for (field, message) in table {
             let causes = json!([{"reason":"FieldValueInvalid","field":field,"message":message}]);

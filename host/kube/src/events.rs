@@ -82,13 +82,7 @@ impl Recorder {
         let counters = Arc::new(Counters::default());
         let book = Book::new(now, Instant::now());
         let task = tokio::spawn(send_all(client, book, waiting, Arc::clone(&counters)));
-        (
-            Self {
-                waiting: sender,
-                counters,
-            },
-            task,
-        )
+        (Self { waiting: sender, counters }, task)
     }
 
     /// Hands an event over.
@@ -100,11 +94,7 @@ impl Recorder {
 
     /// What was not recorded so far.
     pub fn unrecorded(&self) -> UnrecordedEvents {
-        let Counters {
-            queue_full,
-            rate_limited,
-            failed,
-        } = &*self.counters;
+        let Counters { queue_full, rate_limited, failed } = &*self.counters;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         UnrecordedEvents {
             queue_full: read(queue_full),
@@ -152,23 +142,13 @@ async fn send_all(
 }
 
 async fn send(client: &Client, book: &mut Book, write: Write, counters: &Counters) {
-    let Write {
-        series,
-        namespace,
-        name,
-        create,
-        body,
-    } = write;
+    let Write { series, namespace, name, create, body } = write;
     let purpose = Purpose::new(format!("record event {namespace}/{name}"));
     let collection = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
     let (method, uri, content) = if create {
         (Method::POST, collection, "application/json")
     } else {
-        (
-            Method::PATCH,
-            format!("{collection}/{name}"),
-            "application/merge-patch+json",
-        )
+        (Method::PATCH, format!("{collection}/{name}"), "application/merge-patch+json")
     };
     let request = Request::builder()
         .method(method)
@@ -177,11 +157,7 @@ async fn send(client: &Client, book: &mut Book, write: Write, counters: &Counter
         .body(body.into_bytes());
     let sent = match request {
         Ok(request) => client.text(&purpose, request, DEADLINE).await,
-        Err(error) => Err(ApiError::new(
-            &purpose,
-            ApiErrorKind::Invalid,
-            &error.to_string(),
-        )),
+        Err(error) => Err(ApiError::new(&purpose, ApiErrorKind::Invalid, &error.to_string())),
     };
     if let Err(error) = sent {
         // Without a record the next occurrence is written as a new event: an expired one comes back that way.
@@ -192,3 +168,6 @@ async fn send(client: &Client, book: &mut Book, write: Write, counters: &Counter
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -75,11 +75,7 @@ impl Log {
     pub(crate) async fn wait_for_count(&self, text: &str, count: usize) {
         let deadline = Instant::now() + Duration::from_mins(10);
         while self.lines(text).len() < count {
-            assert!(
-                Instant::now() < deadline,
-                "never asked for {text}: {:#?}",
-                self.lines("")
-            );
+            assert!(Instant::now() < deadline, "never asked for {text}: {:#?}", self.lines(""));
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -142,10 +138,7 @@ pub(crate) fn client(answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static) 
             Ok::<_, Infallible>(respond(answer).await)
         }
     });
-    (
-        Client::from_kube(kube::Client::new(service, "default"), "http://fake"),
-        log,
-    )
+    (Client::from_kube(kube::Client::new(service, "default"), "http://fake"), log)
 }
 
 async fn respond(answer: Answer) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
@@ -175,9 +168,7 @@ pub(crate) fn script(
     let entries = Mutex::new(entries.into_iter().collect::<Vec<_>>());
     move |asked| {
         let mut entries = entries.lock().unwrap();
-        let found = entries
-            .iter()
-            .position(|(text, _)| asked.line.contains(text));
+        let found = entries.iter().position(|(text, _)| asked.line.contains(text));
         match found {
             Some(index) => entries.remove(index).1,
             None if asked.line.contains("watch=true") => Answer::Silence,

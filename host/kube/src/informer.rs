@@ -1,4 +1,4 @@
-//! One informer: lists a kind, watches it, and starts over when it must.
+//! One informer: lists a kind, watches it, and starts over when it must (ADR 0003).
 //!
 //! A round is: resolve the kind, list it unless there is a version to resume from, watch until the watch ends.
 //! A round that got somewhere is followed by the next at once; one that did not, by a wait that grows.
@@ -113,21 +113,9 @@ impl Informer {
             Scope::All => Purpose::new(format!("watch {kind}")),
             Scope::Namespace(name) => Purpose::new(format!("watch {kind} in {name}")),
         };
-        let purpose = Purpose {
-            confidential: is_secret(kind),
-            ..purpose
-        };
+        let purpose = Purpose { confidential: is_secret(kind), ..purpose };
         let backoff = Backoff::new(seed);
-        Self {
-            client,
-            scope,
-            store,
-            on_change,
-            backoff,
-            purpose,
-            resume: None,
-            fruitless: 0,
-        }
+        Self { client, scope, store, on_change, backoff, purpose, resume: None, fruitless: 0 }
     }
 
     /// Goes on for ever; stopped by being dropped.
@@ -159,16 +147,10 @@ impl Informer {
         let kind = Arc::clone(self.store.kind());
         let resource = self.client.resolve(&kind).await?;
         if !resource.offers("list") || !resource.offers("watch") {
-            return Err(Trouble::failing(format!(
-                "{kind} cannot be listed and watched"
-            )));
+            return Err(Trouble::failing(format!("{kind} cannot be listed and watched")));
         }
         let result = self.list_and_watch(&resource).await;
-        if let Err(Trouble {
-            status: Status::Missing,
-            ..
-        }) = &result
-        {
+        if let Err(Trouble { status: Status::Missing, .. }) = &result {
             // It may be served again, and differently.
             self.client.forget(&kind).await;
         }
@@ -205,10 +187,7 @@ impl Informer {
         let mut next = String::new();
         loop {
             let uri = format!("{path}?limit={PAGE_OBJECTS_MAX}{next}");
-            let text = self
-                .client
-                .text(&self.purpose, self.request(&uri)?, PAGE_DEADLINE)
-                .await?;
+            let text = self.client.text(&self.purpose, self.request(&uri)?, PAGE_DEADLINE).await?;
             let page: Page<'_> = serde_json::from_str(&text)
                 .map_err(|error| ApiError::malformed(&self.purpose, &error))?;
             self.store.heard();
@@ -239,10 +218,7 @@ impl Informer {
             self.path(resource),
             escape(version),
         );
-        let stream = self
-            .client
-            .stream(&self.purpose, self.request(&uri)?)
-            .await?;
+        let stream = self.client.stream(&self.purpose, self.request(&uri)?).await?;
         let opened = Instant::now();
         self.store.watching();
         let silence = Duration::from_secs(seconds.into()) + WATCH_GRACE;
@@ -263,10 +239,7 @@ impl Informer {
             Ok(()) => {
                 let message = format!("could not {}: it ends at once", self.purpose.text);
                 let relist = self.fruitless.is_multiple_of(FRUITLESS_MAX);
-                Err(Trouble {
-                    relist,
-                    ..Trouble::failing(message)
-                })
+                Err(Trouble { relist, ..Trouble::failing(message) })
             }
         }
     }
@@ -325,7 +298,6 @@ impl Informer {
     }
 
     fn reached(&mut self, version: u64) -> Result<(), Trouble> {
-        self.store.heard();
         if version == 0 {
             let message = format!("{}: an event has no version", self.purpose.text);
             return Err(Trouble::failing(message).and_relist());

@@ -83,12 +83,7 @@ pub struct InformerReport {
 impl Informers {
     /// No informers yet. `seed` is for the jitter of their waits.
     pub fn new(client: Client, seed: u64, on_change: OnChange) -> Self {
-        Self(Arc::new(Shared {
-            client,
-            seed,
-            on_change,
-            running: Mutex::default(),
-        }))
+        Self(Arc::new(Shared { client, seed, on_change, running: Mutex::default() }))
     }
 
     /// Sees to it that a kind is watched. Must be called within a tokio runtime.
@@ -97,15 +92,9 @@ impl Informers {
     pub fn subscribe(&self, kind: Kind, scope: Scope) -> Subscription {
         let key = (kind, scope);
         let mut running = self.0.running();
-        let entry = running
-            .entry(key.clone())
-            .or_insert_with(|| self.0.start(&key));
+        let entry = running.entry(key.clone()).or_insert_with(|| self.0.start(&key));
         entry.subscriptions += 1;
-        Subscription {
-            store: Arc::clone(&entry.store),
-            key,
-            shared: Arc::clone(&self.0),
-        }
+        Subscription { store: Arc::clone(&entry.store), key, shared: Arc::clone(&self.0) }
     }
 
     /// All informers, in order of kind and scope.
@@ -119,10 +108,7 @@ impl Informers {
                 status: running.store.status(),
                 synced: running.store.is_synced(),
                 objects: running.store.len(),
-                staleness: running
-                    .store
-                    .last_contact()
-                    .map(|contact| contact.elapsed()),
+                staleness: running.store.last_contact().map(|contact| contact.elapsed()),
                 subscriptions: running.subscriptions,
             })
             .collect()
@@ -147,21 +133,12 @@ impl Shared {
         );
         let task = tokio::spawn(async move {
             // A panic, ours or of `on_change`, must not leave a kind unwatched and looking fine.
-            while AssertUnwindSafe(informer.run())
-                .catch_unwind()
-                .await
-                .is_err()
-            {
+            while AssertUnwindSafe(informer.run()).catch_unwind().await.is_err() {
                 informer.start_over("the informer panicked; it lists again");
                 tokio::time::sleep(backoff::MAX_MISSING).await;
             }
         });
-        Running {
-            store,
-            subscriptions: 0,
-            left: 0,
-            task: task.abort_handle(),
-        }
+        Running { store, subscriptions: 0, left: 0, task: task.abort_handle() }
     }
 
     /// Ends an informer that was left for the `left`th time and not taken up since.

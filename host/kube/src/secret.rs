@@ -53,17 +53,11 @@ impl Client {
         name: &str,
         key: &str,
     ) -> Result<SecretValue, ApiError> {
-        let id = ObjectId {
-            kind: Kind::new("v1", "Secret"),
-            key: ObjectKey::new(namespace, name),
-        };
+        let id = ObjectId { kind: Kind::new("v1", "Secret"), key: ObjectKey::new(namespace, name) };
         let purpose = Purpose::on(format_args!("read key {key} of"), &id);
         let error = |kind, message: &str| ApiError::new(&purpose, kind, message);
         if !is_segment(namespace) || !is_segment(name) {
-            return Err(error(
-                ApiErrorKind::Invalid,
-                "namespace and name must be names",
-            ));
+            return Err(error(ApiErrorKind::Invalid, "namespace and name must be names"));
         }
         let request = Request::get(format!("/api/v1/namespaces/{namespace}/secrets/{name}"))
             .body(Vec::new())
@@ -73,11 +67,7 @@ impl Client {
             .map_err(|problem| ApiError::malformed(&purpose, &problem))?;
         let Some(value) = secret.data.get(key) else {
             let keys: Vec<_> = secret.data.keys().map(String::as_str).collect();
-            let keys = if keys.is_empty() {
-                "none".to_owned()
-            } else {
-                keys.join(", ")
-            };
+            let keys = if keys.is_empty() { "none".to_owned() } else { keys.join(", ") };
             let message = format!("it has no such key; its keys: {keys}");
             return Err(error(ApiErrorKind::NotFound, &message));
         };

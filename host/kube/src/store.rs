@@ -118,22 +118,10 @@ impl Facet<'_> {
 }
 
 fn facets(object: &StoredObject) -> impl Iterator<Item = u64> {
-    let owner = object
-        .controller()
-        .map(|owner| Facet::ControlledBy(&owner.uid));
-    let applied = object
-        .applied
-        .as_ref()
-        .map(|mark| Facet::AppliedFor(&mark.parent_uid));
-    let labels = object
-        .labels
-        .iter()
-        .map(|(key, value)| Facet::Label(key, value));
-    owner
-        .into_iter()
-        .chain(applied)
-        .chain(labels)
-        .map(|facet| facet.code())
+    let owner = object.controller().map(|owner| Facet::ControlledBy(&owner.uid));
+    let applied = object.applied.as_ref().map(|mark| Facet::AppliedFor(&mark.parent_uid));
+    let labels = object.labels.iter().map(|(key, value)| Facet::Label(key, value));
+    owner.into_iter().chain(applied).chain(labels).map(|facet| facet.code())
 }
 
 impl Contents {
@@ -165,15 +153,8 @@ impl Contents {
 
 impl Store {
     pub(crate) fn new(kind: Arc<Kind>) -> Self {
-        let (health, _) = watch::channel(Health {
-            status: Status::Syncing,
-            complete: false,
-        });
-        Self {
-            kind,
-            health,
-            contents: RwLock::default(),
-        }
+        let (health, _) = watch::channel(Health { status: Status::Syncing, complete: false });
+        Self { kind, health, contents: RwLock::default() }
     }
 
     /// The kind of its objects.
@@ -194,11 +175,7 @@ impl Store {
 
     /// The contents, if they can be relied on.
     pub fn view(&self) -> Result<View<'_>, NotSynced> {
-        if self.is_synced() {
-            Ok(View(self))
-        } else {
-            Err(self.not_synced())
-        }
+        if self.is_synced() { Ok(View(self)) } else { Err(self.not_synced()) }
     }
 
     /// Waits until it can be read.
@@ -232,10 +209,7 @@ impl Store {
     }
 
     fn not_synced(&self) -> NotSynced {
-        NotSynced {
-            kind: Arc::clone(&self.kind),
-            status: self.status(),
-        }
+        NotSynced { kind: Arc::clone(&self.kind), status: self.status() }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Contents> {
@@ -243,9 +217,7 @@ impl Store {
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Contents> {
-        self.contents
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.contents.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn change(
@@ -255,13 +227,7 @@ impl Store {
         new: Option<Arc<StoredObject>>,
     ) -> Option<Change> {
         let key = new.as_ref().or(old.as_ref())?.key.clone();
-        Some(Change {
-            kind: Arc::clone(&self.kind),
-            key,
-            old,
-            new,
-            initial: !listed,
-        })
+        Some(Change { kind: Arc::clone(&self.kind), key, old, new, initial: !listed })
     }
 
     /// Takes in an object. A new uid under an old name is a deletion and a creation.
@@ -282,9 +248,7 @@ impl Store {
         match old {
             Some(old) if old.uid != new.uid => {
                 let gone = self.change(listed, Some(old), None);
-                gone.into_iter()
-                    .chain(self.change(listed, None, Some(new)))
-                    .collect()
+                gone.into_iter().chain(self.change(listed, None, Some(new))).collect()
             }
             old => self.change(listed, old, Some(new)).into_iter().collect(),
         }
@@ -302,30 +266,22 @@ impl Store {
     /// Ends a list: what it did not name is gone. From here on the store can be read.
     pub(crate) fn complete(&self, named: &BTreeSet<ObjectKey>, version: u64) -> Vec<Change> {
         let mut contents = self.write();
-        let absent: Vec<_> = contents
-            .objects
-            .keys()
-            .filter(|key| !named.contains(*key))
-            .cloned()
-            .collect();
+        let absent: Vec<_> =
+            contents.objects.keys().filter(|key| !named.contains(*key)).cloned().collect();
         let gone: Vec<_> = absent.iter().filter_map(|key| contents.take(key)).collect();
         let listed = std::mem::replace(&mut contents.listed, true);
         // Not a maximum: an etcd restored from a backup goes back.
         contents.observed = version;
         drop(contents);
-        self.health.send_replace(Health {
-            status: Status::Synced,
-            complete: true,
-        });
-        gone.into_iter()
-            .filter_map(|old| self.change(listed, Some(old), None))
-            .collect()
+        self.health.send_replace(Health { status: Status::Synced, complete: true });
+        gone.into_iter().filter_map(|old| self.change(listed, Some(old), None)).collect()
     }
 
-    /// Every change up to `version` was taken in.
+    /// The server was heard of, and every change up to `version` was taken in.
     pub(crate) fn observed(&self, version: u64) {
         let mut contents = self.write();
         contents.observed = contents.observed.max(version);
+        contents.contact = Some(Instant::now());
     }
 
     /// The server was heard of.

@@ -18,11 +18,8 @@ pub(crate) fn escape(value: &str) -> String {
         } else {
             escaped.push('%');
             for nibble in [byte >> 4, byte & 15] {
-                escaped.push(
-                    char::from_digit(nibble.into(), 16)
-                        .unwrap_or('0')
-                        .to_ascii_uppercase(),
-                );
+                escaped
+                    .push(char::from_digit(nibble.into(), 16).unwrap_or('0').to_ascii_uppercase());
             }
         }
     }

@@ -127,30 +127,19 @@ impl Client {
         seen: &StoredObject,
         finalizer: &str,
     ) -> Result<Option<StoredObject>, ApiError> {
-        if seen.deleting
-            || seen
-                .finalizers
-                .iter()
-                .any(|present| &**present == finalizer)
-        {
+        if seen.deleting || seen.finalizers.iter().any(|present| &**present == finalizer) {
             return Ok(None);
         }
         let list: Vec<_> = seen.finalizers.iter().map(|present| &**present).collect();
         // A test for null also passes for a field that is absent.
-        let before = if list.is_empty() {
-            Value::Null
-        } else {
-            json!(list)
-        };
+        let before = if list.is_empty() { Value::Null } else { json!(list) };
         let after: Vec<_> = list.iter().copied().chain([finalizer]).collect();
         let patch = json!([
             {"op": "test", "path": "/metadata/uid", "value": &*seen.uid},
             {"op": "test", "path": "/metadata/finalizers", "value": before},
             {"op": "add", "path": "/metadata/finalizers", "value": after},
         ]);
-        let to = self
-            .at(format_args!("add finalizer {finalizer} to"), id)
-            .await?;
+        let to = self.at(&format!("add finalizer {finalizer} to"), id).await?;
         self.patch_json(id, &to, &patch).await.map(Some)
     }
 
@@ -162,11 +151,7 @@ impl Client {
         seen: &StoredObject,
         finalizer: &str,
     ) -> Result<Option<StoredObject>, ApiError> {
-        let Some(index) = seen
-            .finalizers
-            .iter()
-            .position(|present| &**present == finalizer)
-        else {
+        let Some(index) = seen.finalizers.iter().position(|present| &**present == finalizer) else {
             return Ok(None);
         };
         let path = format!("/metadata/finalizers/{index}");
@@ -175,9 +160,7 @@ impl Client {
             {"op": "test", "path": path, "value": finalizer},
             {"op": "remove", "path": path},
         ]);
-        let to = self
-            .at(format_args!("remove finalizer {finalizer} from"), id)
-            .await?;
+        let to = self.at(&format!("remove finalizer {finalizer} from"), id).await?;
         match self.patch_json(id, &to, &patch).await {
             Ok(object) => Ok(Some(object)),
             Err(error) if error.kind() == ApiErrorKind::NotFound => Ok(None),
@@ -220,11 +203,9 @@ impl Client {
             .body(to.json(patch)?);
         match self.send(id, to, request).await {
             Ok(text) => parse(id, &to.purpose, &text),
-            Err(error) if is_failed_test(&error) => Err(ApiError::new(
-                &to.purpose,
-                ApiErrorKind::Conflict,
-                error.message(),
-            )),
+            Err(error) if is_failed_test(&error) => {
+                Err(ApiError::new(&to.purpose, ApiErrorKind::Conflict, error.message()))
+            }
             Err(error) => Err(error),
         }
     }
@@ -239,10 +220,7 @@ impl Client {
             ApiError::new(&to.purpose, ApiErrorKind::Invalid, &error.to_string())
         })?;
         let answer = self.text(&to.purpose, request, CALL_DEADLINE).await;
-        if answer
-            .as_ref()
-            .is_err_and(|error| error.kind() == ApiErrorKind::KindMissing)
-        {
+        if answer.as_ref().is_err_and(|error| error.kind() == ApiErrorKind::KindMissing) {
             self.forget(&id.kind).await;
         }
         answer
@@ -274,8 +252,9 @@ fn outcome(answer: StoredObject) -> Deleted {
 /// server says about a failed test, the second comes when a deletion overtook a new finalizer.
 fn is_failed_test(error: &ApiError) -> bool {
     error.kind() == ApiErrorKind::Invalid
-        && (error
-            .message()
-            .contains("rejected our request due to an error in our request")
+        && (error.message().contains("rejected our request due to an error in our request")
             || error.message().contains("no new finalizers can be added"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -83,12 +83,7 @@ pub(crate) struct Book {
 impl Book {
     pub(crate) fn new(wall: SystemTime, origin: Instant) -> Self {
         let wall = Timestamp::try_from(wall).unwrap_or(Timestamp::UNIX_EPOCH);
-        Self {
-            wall,
-            origin,
-            series: BTreeMap::new(),
-            budgets: BTreeMap::new(),
-        }
+        Self { wall, origin, series: BTreeMap::new(), budgets: BTreeMap::new() }
     }
 
     /// Takes an event in: the call that creates it, or none for a repeat.
@@ -125,21 +120,12 @@ impl Book {
             seen: now,
         };
         self.series.insert(id, series);
-        Ok(Some(Write {
-            series: id,
-            namespace,
-            name,
-            create: true,
-            body,
-        }))
+        Ok(Some(Write { series: id, namespace, name, create: true, body }))
     }
 
     /// When the next series is to be written.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        let dirty = self
-            .series
-            .values()
-            .filter(|series| series.count > series.written);
+        let dirty = self.series.values().filter(|series| series.count > series.written);
         dirty.map(|series| series.written_at + SERIES_EVERY).min()
     }
 
@@ -195,11 +181,7 @@ impl Book {
         self.series.retain(|_, series| {
             now.duration_since(series.seen) < SERIES_IDLE || series.count > series.written
         });
-        let oldest = self
-            .series
-            .iter()
-            .min_by_key(|(_, series)| series.seen)
-            .map(|(id, _)| *id);
+        let oldest = self.series.iter().min_by_key(|(_, series)| series.seen).map(|(id, _)| *id);
         if self.series.len() >= SERIES_MAX
             && let Some(oldest) = oldest
         {
@@ -247,13 +229,7 @@ impl Book {
 fn series_id(reporter: &Reporter, regarding: &Regarding, event: &Event) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&reporter.controller, &regarding.uid).hash(&mut hasher);
-    (
-        event.kind.as_str(),
-        &event.reason,
-        &event.action,
-        &event.note,
-    )
-        .hash(&mut hasher);
+    (event.kind.as_str(), &event.reason, &event.action, &event.note).hash(&mut hasher);
     hasher.finish()
 }
 
@@ -263,17 +239,10 @@ fn event_name(about: &str, series: u64, at: Timestamp) -> String {
     let mut hasher = DefaultHasher::new();
     (series, at.as_nanosecond()).hash(&mut hasher);
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
-    let plain: String = about
-        .chars()
-        .take(NAME_BYTES_MAX)
-        .map(|c| if allowed(c) { c } else { '-' })
-        .collect();
+    let plain: String =
+        about.chars().take(NAME_BYTES_MAX).map(|c| if allowed(c) { c } else { '-' }).collect();
     let trimmed = plain.trim_matches(|c: char| !c.is_ascii_alphanumeric());
-    format!(
-        "{}.{:016x}",
-        if trimmed.is_empty() { "event" } else { trimmed },
-        hasher.finish()
-    )
+    format!("{}.{:016x}", if trimmed.is_empty() { "event" } else { trimmed }, hasher.finish())
 }
 
 fn later(wall: Timestamp, origin: Instant, at: Instant) -> Timestamp {

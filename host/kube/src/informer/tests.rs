@@ -40,12 +40,7 @@ fn start_kind(kind: Kind, answer: impl Fn(&Asked) -> Answer + Send + Sync + 'sta
     let on_change: OnChange = Arc::new(move |change| sender.send(change).unwrap());
     let informers = Informers::new(client, 1, on_change);
     let subscription = informers.subscribe(kind, Scope::All);
-    Case {
-        log,
-        informers,
-        subscription,
-        changes,
-    }
+    Case { log, informers, subscription, changes }
 }
 
 fn start(answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Case {
@@ -65,10 +60,7 @@ impl Case {
     /// `+a` for new, `~a` for changed, `-a` for gone.
     async fn changed(&mut self) -> String {
         let deadline = Duration::from_mins(10);
-        let change = tokio::time::timeout(deadline, self.changes.recv())
-            .await
-            .unwrap()
-            .unwrap();
+        let change = tokio::time::timeout(deadline, self.changes.recv()).await.unwrap().unwrap();
         let sign = match (&change.old, &change.new) {
             (None, _) => '+',
             (Some(_), Some(_)) => '~',
@@ -94,10 +86,7 @@ impl Case {
             .filter(|asked| asked.line.contains(text))
             .map(|asked| asked.at)
             .collect();
-        times
-            .windows(2)
-            .map(|pair| (pair[1] - pair[0]).as_millis())
-            .collect()
+        times.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect()
     }
 }
 
@@ -105,10 +94,7 @@ fn grows_to_the_bound(gaps: &[u128]) {
     assert!(gaps[0] >= 600 && gaps[0] <= 1_000, "{gaps:?}");
     assert!(gaps[1] >= 1_200 && gaps[1] <= 2_000, "{gaps:?}");
     assert!(gaps[2] >= 2_400 && gaps[2] <= 4_000, "{gaps:?}");
-    assert!(
-        gaps[7..].iter().all(|gap| (22_500..=37_500).contains(gap)),
-        "{gaps:?}"
-    );
+    assert!(gaps[7..].iter().all(|gap| (22_500..=37_500).contains(gap)), "{gaps:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -132,10 +118,7 @@ async fn lists_all_pages_then_watches_from_the_lists_version() {
     let lines = case.log.lines("");
     assert_eq!(lines[0], "GET /apis/apps/v1");
     assert_eq!(lines[1], "GET /apis/apps/v1/statefulsets?limit=500");
-    assert_eq!(
-        lines[2],
-        "GET /apis/apps/v1/statefulsets?limit=500&continue=a%3Db"
-    );
+    assert_eq!(lines[2], "GET /apis/apps/v1/statefulsets?limit=500&continue=a%3Db");
     assert!(
         lines[3].starts_with(
             "GET /apis/apps/v1/statefulsets?watch=true&allowWatchBookmarks=true&timeoutSeconds=2"
@@ -150,21 +133,15 @@ async fn lists_all_pages_then_watches_from_the_lists_version() {
 async fn a_scope_of_one_namespace_asks_for_that_namespace() {
     let (client, log) = fake::client(fake::script([]));
     let informers = Informers::new(client, 1, Arc::new(|_| {}));
-    let _subscription = informers.subscribe(
-        Kind::new("apps/v1", "StatefulSet"),
-        Scope::Namespace("shop".into()),
-    );
-    log.wait_for("GET /apis/apps/v1/namespaces/shop/statefulsets?limit=500")
-        .await;
+    let _subscription =
+        informers.subscribe(Kind::new("apps/v1", "StatefulSet"), Scope::Namespace("shop".into()));
+    log.wait_for("GET /apis/apps/v1/namespaces/shop/statefulsets?limit=500").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn tells_what_happens_in_order() {
     let (feed, watch) = Answer::watch();
-    let mut case = start(fake::script([
-        (LIST, list(5, &[object("a", "u1", 3)])),
-        (WATCH, watch),
-    ]));
+    let mut case = start(fake::script([(LIST, list(5, &[object("a", "u1", 3)])), (WATCH, watch)]));
     assert_eq!(case.changed().await, "+a");
     feed.send(event("ADDED", &object("b", "u2", 6))).unwrap();
     feed.send(event("MODIFIED", &object("a", "u1", 7))).unwrap();
@@ -178,10 +155,7 @@ async fn tells_what_happens_in_order() {
 #[tokio::test(start_paused = true)]
 async fn only_the_first_list_is_initial() {
     let (feed, watch) = Answer::watch();
-    let mut case = start(fake::script([
-        (LIST, list(5, &[object("a", "u1", 3)])),
-        (WATCH, watch),
-    ]));
+    let mut case = start(fake::script([(LIST, list(5, &[object("a", "u1", 3)])), (WATCH, watch)]));
     assert!(case.changes.recv().await.unwrap().initial);
     feed.send(event("ADDED", &object("b", "u2", 6))).unwrap();
     assert!(!case.changes.recv().await.unwrap().initial);
@@ -192,11 +166,7 @@ async fn a_bookmark_moves_the_version_and_the_point_to_resume_from() {
     let (feed, watch) = Answer::watch();
     let case = start(fake::script([(LIST, list(5, &[])), (WATCH, watch)]));
     case.synced().await;
-    feed.send(event(
-        "BOOKMARK",
-        &json!({"metadata": {"resourceVersion": "77"}}),
-    ))
-    .unwrap();
+    feed.send(event("BOOKMARK", &json!({"metadata": {"resourceVersion": "77"}}))).unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(case.store().observed_version(), 77);
     drop(feed);
@@ -207,47 +177,23 @@ async fn a_bookmark_moves_the_version_and_the_point_to_resume_from() {
 #[tokio::test(start_paused = true)]
 async fn a_relist_tells_what_vanished_and_keeps_what_did_not_change() {
     let (feed, watch) = Answer::watch();
-    let before = [
-        object("a", "u1", 1),
-        object("b", "u2", 2),
-        object("c", "u3", 3),
-        object("d", "u4", 4),
-    ];
-    let after = [
-        object("a", "u1", 1),
-        object("b", "u2", 9),
-        object("d", "u5", 10),
-    ];
-    let mut case = start(fake::script([
-        (LIST, list(5, &before)),
-        (WATCH, watch),
-        (LIST, list(11, &after)),
-    ]));
+    let before =
+        [object("a", "u1", 1), object("b", "u2", 2), object("c", "u3", 3), object("d", "u4", 4)];
+    let after = [object("a", "u1", 1), object("b", "u2", 9), object("d", "u5", 10)];
+    let mut case =
+        start(fake::script([(LIST, list(5, &before)), (WATCH, watch), (LIST, list(11, &after))]));
     for name in ["+a", "+b", "+c", "+d"] {
         assert_eq!(case.changed().await, name);
     }
     case.synced().await;
-    let kept = case
-        .store()
-        .view()
-        .unwrap()
-        .get(&ObjectKey::new("shop", "a"))
+    let kept = case.store().view().unwrap().get(&ObjectKey::new("shop", "a")).unwrap();
+    feed.send(event("ERROR", &json!({"code": 410, "reason": "Expired", "message": "too old"})))
         .unwrap();
-    feed.send(event(
-        "ERROR",
-        &json!({"code": 410, "reason": "Expired", "message": "too old"}),
-    ))
-    .unwrap();
     for name in ["~b", "-d", "+d", "-c"] {
         assert_eq!(case.changed().await, name);
     }
     case.log.wait_for("resourceVersion=11").await;
-    let still = case
-        .store()
-        .view()
-        .unwrap()
-        .get(&ObjectKey::new("shop", "a"))
-        .unwrap();
+    let still = case.store().view().unwrap().get(&ObjectKey::new("shop", "a")).unwrap();
     assert!(Arc::ptr_eq(&kept, &still));
     assert!(case.changes.try_recv().is_err());
 }
@@ -277,13 +223,12 @@ async fn waits_longer_and_longer_while_the_list_fails() {
 
 #[tokio::test(start_paused = true)]
 async fn waits_longer_and_longer_while_the_watch_ends_at_once_and_lists_again() {
-    let case = start(|asked| {
-        if asked.line.contains("watch=true") {
-            Answer::ended()
-        } else {
-            list(5, &[])
-        }
-    });
+    let case =
+        start(
+            |asked| {
+                if asked.line.contains("watch=true") { Answer::ended() } else { list(5, &[]) }
+            },
+        );
     tokio::time::sleep(Duration::from_mins(5)).await;
     grows_to_the_bound(&case.gaps(WATCH));
     let (lists, watches) = (case.log.lines(LIST).len(), case.log.lines(WATCH).len());
@@ -338,11 +283,7 @@ async fn a_missing_kind_is_noticed_within_seconds_of_its_installation() {
                 &json!({"resources": [{"name": "demos", "kind": "Demo", "namespaced": true, "verbs": verbs}]}),
             );
         }
-        if asked.line.contains("watch=true") {
-            Answer::Silence
-        } else {
-            list(5, &[])
-        }
+        if asked.line.contains("watch=true") { Answer::Silence } else { list(5, &[]) }
     });
     tokio::time::sleep(Duration::from_mins(2)).await;
     assert_eq!(case.store().status(), Status::Missing);
@@ -356,11 +297,7 @@ async fn a_missing_kind_is_noticed_within_seconds_of_its_installation() {
     installed.store(true, std::sync::atomic::Ordering::SeqCst);
     let before = Instant::now();
     case.synced().await;
-    assert!(
-        before.elapsed() < Duration::from_secs(7),
-        "{:?}",
-        before.elapsed()
-    );
+    assert!(before.elapsed() < Duration::from_secs(7), "{:?}", before.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -399,8 +336,7 @@ async fn a_forbidden_kind_cannot_be_read_until_it_is_listed_again() {
     case.synced().await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     drop(feed);
-    case.status(|status| matches!(status, Status::Forbidden(_)))
-        .await;
+    case.status(|status| matches!(status, Status::Forbidden(_))).await;
     assert!(case.store().view().is_err());
     case.synced().await;
     assert_eq!(case.log.lines(LIST).len(), 3);
@@ -423,35 +359,19 @@ async fn a_failing_watch_keeps_the_contents_readable_and_says_how_old_they_are()
     case.synced().await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     drop(feed);
-    case.status(|status| matches!(status, Status::Failing(_)))
-        .await;
+    case.status(|status| matches!(status, Status::Failing(_))).await;
     tokio::time::sleep(Duration::from_mins(2)).await;
-    assert_eq!(
-        case.store().view().unwrap().select(None, None, None).len(),
-        1
-    );
+    assert_eq!(case.store().view().unwrap().select(None, None, None).len(), 1);
     let report = case.informers.report().remove(0);
     assert!(report.synced && report.objects == 1);
-    assert!(
-        report.staleness.unwrap() > Duration::from_mins(2),
-        "{report:?}"
-    );
+    assert!(report.staleness.unwrap() > Duration::from_mins(2), "{report:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_watch_serves_all_and_outlives_them_by_a_minute() {
     let case = start(fake::script([(LIST, list(5, &[])), (LIST, list(5, &[]))]));
-    let Case {
-        log,
-        informers,
-        subscription,
-        ..
-    } = case;
-    subscription
-        .store()
-        .wait_synced(Instant::now() + Duration::from_secs(5))
-        .await
-        .unwrap();
+    let Case { log, informers, subscription, .. } = case;
+    subscription.store().wait_synced(Instant::now() + Duration::from_secs(5)).await.unwrap();
     let kind = Kind::new("apps/v1", "StatefulSet");
     let second = informers.subscribe(kind.clone(), Scope::All);
     assert!(Arc::ptr_eq(second.store(), subscription.store()));
@@ -482,22 +402,13 @@ async fn a_panic_of_the_listener_costs_a_list_and_not_the_informer() {
         client,
         1,
         Arc::new(move |_| {
-            assert!(
-                panicked.swap(true, std::sync::atomic::Ordering::SeqCst),
-                "once"
-            );
+            assert!(panicked.swap(true, std::sync::atomic::Ordering::SeqCst), "once");
         }),
     );
     let subscription = informers.subscribe(Kind::new("apps/v1", "StatefulSet"), Scope::All);
     let deadline = Instant::now() + Duration::from_mins(1);
     assert_eq!(
-        subscription
-            .store()
-            .wait_synced(deadline)
-            .await
-            .unwrap()
-            .select(None, None, None)
-            .len(),
+        subscription.store().wait_synced(deadline).await.unwrap().select(None, None, None).len(),
         1
     );
     assert_eq!(log.lines(LIST).len(), 2);

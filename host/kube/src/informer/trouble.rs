@@ -16,26 +16,15 @@ pub(super) struct Trouble {
 
 impl Trouble {
     pub(super) fn failing(message: impl Into<String>) -> Self {
-        Self {
-            status: Status::Failing(message.into()),
-            relist: false,
-            wait_max: backoff::MAX,
-        }
+        Self { status: Status::Failing(message.into()), relist: false, wait_max: backoff::MAX }
     }
 
     pub(super) fn missing() -> Self {
-        Self {
-            status: Status::Missing,
-            relist: true,
-            wait_max: backoff::MAX_MISSING,
-        }
+        Self { status: Status::Missing, relist: true, wait_max: backoff::MAX_MISSING }
     }
 
     pub(super) fn and_relist(self) -> Self {
-        Self {
-            relist: true,
-            ..self
-        }
+        Self { relist: true, ..self }
     }
 }
 
@@ -53,23 +42,18 @@ impl From<ApiError> for Trouble {
         let message = error.to_string();
         match error.kind() {
             ApiErrorKind::NotFound | ApiErrorKind::KindMissing => Self::missing(),
-            ApiErrorKind::Forbidden => Self {
-                status: Status::Forbidden(message),
-                relist: true,
-                wait_max: backoff::MAX,
-            },
+            ApiErrorKind::Forbidden => {
+                Self { status: Status::Forbidden(message), relist: true, wait_max: backoff::MAX }
+            }
             ApiErrorKind::Expired | ApiErrorKind::Malformed | ApiErrorKind::Invalid => {
                 Self::failing(message).and_relist()
             }
-            ApiErrorKind::TooManyRequests { retry_after } => Self {
-                wait_max: backoff::MAX.max(retry_after.unwrap_or_default()),
-                ..Self::failing(message)
-            },
             ApiErrorKind::Conflict
             | ApiErrorKind::Immutable
             | ApiErrorKind::Unauthorized
             | ApiErrorKind::NamespaceTerminating
             | ApiErrorKind::TooLarge
+            | ApiErrorKind::TooManyRequests { .. }
             | ApiErrorKind::Unavailable => Self::failing(message),
         }
     }

@@ -1,3 +1,5 @@
+use host_core::selector::Selector;
+
 use super::*;
 
 fn store() -> Store {
@@ -12,10 +14,7 @@ fn object(namespace: &str, name: &str, metadata: &str) -> StoredObject {
 }
 
 fn names(objects: &[Arc<StoredObject>]) -> Vec<String> {
-    objects
-        .iter()
-        .map(|object| object.key.to_string())
-        .collect()
+    objects.iter().map(|object| object.key.to_string()).collect()
 }
 
 fn filled() -> Store {
@@ -25,16 +24,8 @@ fn filled() -> Store {
         ("a", "three", r#","labels":{"app":"redis","tier":"b"}"#),
         ("b", "one", r#","labels":{"app":"redis","tier":"b"}"#),
         ("aa", "four", r#","labels":{"app":"other"}"#),
-        (
-            "b",
-            "owned",
-            r#","ownerReferences":[{"uid":"p1","controller":true},{"uid":"p2"}]"#,
-        ),
-        (
-            "b",
-            "marked",
-            r#","annotations":{"operator-host.dev/applied":"p1/h"}"#,
-        ),
+        ("b", "owned", r#","ownerReferences":[{"uid":"p1","controller":true},{"uid":"p2"}]"#),
+        ("b", "marked", r#","annotations":{"operator-host.dev/applied":"p1/h"}"#),
     ] {
         store.upsert(object(namespace, name, metadata));
     }
@@ -50,49 +41,22 @@ fn select(
     selector: &str,
 ) -> Vec<String> {
     let selector = Selector::parse(selector).unwrap();
-    names(
-        &store
-            .view()
-            .unwrap()
-            .select(namespace, name, Some(&selector)),
-    )
+    names(&store.view().unwrap().select(namespace, name, Some(&selector)))
 }
-
-use host_core::selector::Selector;
 
 #[test]
 fn answers_in_canonical_order_with_and_without_the_index() {
     let store = filled();
-    assert_eq!(
-        select(&store, None, None, "app=redis"),
-        ["a/three", "b/one", "b/two"]
-    );
-    assert_eq!(
-        select(&store, Some("b"), None, "app=redis"),
-        ["b/one", "b/two"]
-    );
-    assert_eq!(
-        select(&store, Some("b"), None, "app=redis,tier=a"),
-        ["b/two"]
-    );
+    assert_eq!(select(&store, None, None, "app=redis"), ["a/three", "b/one", "b/two"]);
+    assert_eq!(select(&store, Some("b"), None, "app=redis"), ["b/one", "b/two"]);
+    assert_eq!(select(&store, Some("b"), None, "app=redis,tier=a"), ["b/two"]);
     assert_eq!(select(&store, Some("b"), None, "tier"), ["b/one", "b/two"]);
-    assert_eq!(
-        select(&store, Some("b"), Some("two"), "tier=b"),
-        Vec::<String>::new()
-    );
+    assert_eq!(select(&store, Some("b"), Some("two"), "tier=b"), Vec::<String>::new());
     assert_eq!(select(&store, Some("aa"), None, ""), ["aa/four"]);
     assert_eq!(select(&store, None, Some("four"), ""), ["aa/four"]);
-    assert_eq!(
-        select(&store, Some("none"), None, "app=redis"),
-        Vec::<String>::new()
-    );
+    assert_eq!(select(&store, Some("none"), None, "app=redis"), Vec::<String>::new());
     let all = names(&store.view().unwrap().select(None, None, None));
-    assert_eq!(
-        all,
-        [
-            "a/three", "aa/four", "b/marked", "b/one", "b/owned", "b/two"
-        ]
-    );
+    assert_eq!(all, ["a/three", "aa/four", "b/marked", "b/one", "b/owned", "b/two"]);
 }
 
 #[test]
@@ -100,10 +64,7 @@ fn finds_children_by_controller_and_by_mark() {
     let store = filled();
     let view = store.view().unwrap();
     assert_eq!(names(&view.by_owner("p1")), ["b/owned"]);
-    assert!(
-        view.by_owner("p2").is_empty(),
-        "an owner that is not the controller"
-    );
+    assert!(view.by_owner("p2").is_empty(), "an owner that is not the controller");
     assert_eq!(names(&view.by_applied("p1")), ["b/marked"]);
 }
 
@@ -115,14 +76,12 @@ fn an_index_forgets_what_an_object_no_longer_has() {
     changed.resource_version = 2;
     store.upsert(changed);
     assert_eq!(select(&store, Some("b"), None, "app=redis"), ["b/one"]);
-    assert_eq!(
-        select(&store, None, None, "app=other"),
-        ["aa/four", "b/two"]
-    );
+    assert_eq!(select(&store, None, None, "app=other"), ["aa/four", "b/two"]);
     store.remove(&ObjectKey::new("b", "owned"));
     assert!(store.view().unwrap().by_owner("p1").is_empty());
-    for key in store.read().objects.keys().cloned().collect::<Vec<_>>() {
-        store.remove(&key);
+    let keys: Vec<_> = store.read().objects.keys().cloned().collect();
+    for key in &keys {
+        store.remove(key);
     }
     assert!(store.read().index.is_empty());
 }
@@ -132,10 +91,7 @@ fn cannot_be_read_before_a_whole_list() {
     let store = store();
     store.upsert(object("a", "one", ""));
     let refusal = store.view().err().unwrap();
-    assert_eq!(
-        refusal.to_string(),
-        "v1/Pod is not synchronised: still being listed"
-    );
+    assert_eq!(refusal.to_string(), "v1/Pod is not synchronised: still being listed");
     store.complete(&BTreeSet::from([ObjectKey::new("a", "one")]), 1);
     assert!(store.view().is_ok());
 }

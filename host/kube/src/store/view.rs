@@ -33,12 +33,7 @@ impl View<'_> {
         let contents = self.0.read();
         let found = contents.with(Facet::AppliedFor(parent_uid), "");
         found
-            .filter(|object| {
-                object
-                    .applied
-                    .as_ref()
-                    .is_some_and(|m| &*m.parent_uid == parent_uid)
-            })
+            .filter(|object| object.applied.as_ref().is_some_and(|m| &*m.parent_uid == parent_uid))
             .map(Arc::clone)
             .collect()
     }
@@ -65,20 +60,9 @@ impl View<'_> {
         let first = namespace.unwrap_or_default();
         if let Some((key, value)) = selector.and_then(Selector::equality) {
             let found = contents.with(Facet::Label(key, value), first);
-            return found
-                .take_while(here)
-                .filter(fits)
-                .map(Arc::clone)
-                .collect();
+            return found.take_while(here).filter(fits).map(Arc::clone).collect();
         }
-        let found = contents
-            .objects
-            .range(ObjectKey::new(first, "")..)
-            .map(|(_, object)| object);
-        found
-            .take_while(here)
-            .filter(fits)
-            .map(Arc::clone)
-            .collect()
+        let found = contents.objects.range(ObjectKey::new(first, "")..).map(|(_, object)| object);
+        found.take_while(here).filter(fits).map(Arc::clone).collect()
     }
 }
