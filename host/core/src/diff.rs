@@ -46,6 +46,15 @@ fn compare(
                 let inner = if quantities { QUANTITY } else { key.as_str() };
                 compare(&format!("{path}.{key}"), inner, value, live.get(key), found);
             }
+            if is_atomic_map(field) {
+                for (key, value) in live.iter().filter(|(key, _)| !desired.contains_key(*key)) {
+                    found.push(Difference {
+                        path: format!("{path}.{key}"),
+                        desired: Value::Null,
+                        live: Some(value.clone()),
+                    });
+                }
+            }
         }
         (Value::Array(desired), Some(Value::Array(live))) => {
             compare_lists(path, field, desired, live, found);
@@ -127,6 +136,12 @@ fn element_name(keys: &[&str], item: &Value) -> String {
         None => None,
     };
     keys.iter().filter_map(part).collect::<Vec<_>>().join(",")
+}
+
+/// Maps that server-side apply sets as a whole (`x-kubernetes-map-type: atomic`): a key more is a difference.
+/// The `selector` of a Service is one; that of a StatefulSet is a structure that has `matchLabels` in it.
+fn is_atomic_map(field: &str) -> bool {
+    matches!(field, "selector" | "nodeSelector" | "matchLabels")
 }
 
 /// A stand-in field name for the values of a map of quantities.
@@ -232,6 +247,13 @@ mod tests {
             paths(&json!({"data": {"x": "1000m"}}), &json!({"data": {"x": "1"}})),
             [".data.x"]
         );
+    }
+
+    #[test]
+    fn a_key_more_in_an_atomic_map_is_a_difference() {
+        let desired = json!({"spec": {"selector": {"a": "b"}}, "metadata": {"labels": {"a": "b"}}});
+        let live = json!({"spec": {"selector": {"a": "b", "c": "d"}}, "metadata": {"labels": {"a": "b", "c": "d"}}});
+        assert_eq!(paths(&desired, &live), [".spec.selector.c"]);
     }
 
     #[test]

@@ -116,21 +116,24 @@ impl Source {
         let map: ConfigMap = serde_json::from_str(&object.json).map_err(|error| {
             invalid(format!("ConfigMap {} cannot be read: {error}", object.key))
         })?;
-        let encoded = map.binary_data.get(text::KEY_WASM).ok_or_else(|| {
-            invalid(format!(
-                "ConfigMap {} has no binaryData key {}; create it with `kubectl create configmap --from-file={}=FILE`",
-                object.key,
-                text::KEY_WASM,
-                text::KEY_WASM
-            ))
-        })?;
-        let bytes = base64::engine::general_purpose::STANDARD.decode(encoded).map_err(|error| {
-            invalid(format!(
-                "{} of ConfigMap {} is not base64: {error}",
-                text::KEY_WASM,
-                object.key
-            ))
-        })?;
+        let bytes = match (map.binary_data.get(text::KEY_WASM), map.data.get(text::KEY_WASM)) {
+            (Some(encoded), _) => {
+                base64::engine::general_purpose::STANDARD.decode(encoded).map_err(|error| {
+                    let key = text::KEY_WASM;
+                    invalid(format!("{key} of ConfigMap {} is not base64: {error}", object.key))
+                })?
+            }
+            // Bytes that happen to be UTF-8: kubectl puts them here. No component is, but the error should say so.
+            (None, Some(text)) => text.as_bytes().to_vec(),
+            (None, None) => {
+                return Err(invalid(format!(
+                    "ConfigMap {} has no key {}; create it with `kubectl create configmap --from-file={}=FILE`",
+                    object.key,
+                    text::KEY_WASM,
+                    text::KEY_WASM
+                )));
+            }
+        };
         Self::new(name, bytes, map.data.get(text::KEY_SETTINGS).map(String::as_str), false)
     }
 
@@ -271,7 +274,7 @@ mod tests {
             r#"{"metadata":{"name":"p","namespace":"n","labels":{"operator-host.dev/plugin":"demo"}},"data":{}}"#,
         );
         let error = Source::from_config_map(&object).unwrap_err().to_string();
-        assert!(error.contains("binaryData key plugin.wasm"), "{error}");
+        assert!(error.contains("has no key plugin.wasm"), "{error}");
     }
 
     #[test]

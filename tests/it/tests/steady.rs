@@ -1,0 +1,68 @@
+//! The steady state, in a cluster of its own: nobody else applies anything, so every apply counts.
+
+use std::io::{Read as _, Write as _};
+use std::time::Duration;
+
+use devcluster::{DevCluster, wait_for};
+use it::{HOST, PATIENCE, apply, deployed, host_pod, pod_ip, ready, redis_cluster};
+
+/// Sum of the samples of a metric whose labels contain all of `labels`.
+fn sum(metrics: &str, name: &str, labels: &[&str]) -> f64 {
+    let samples = metrics.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+    let samples = samples.filter(|line| labels.iter().all(|label| line.contains(label)));
+    samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+/// Server-side applies that the API server has answered, dry runs apart.
+async fn applies(cluster: &DevCluster) -> anyhow::Result<f64> {
+    let metrics = cluster.kubectl(&["get", "--raw", "/metrics"]).await?;
+    Ok(sum(&metrics, "apiserver_request_total", &["verb=\"APPLY\""]))
+}
+
+/// Runs the host has ended.
+async fn runs(cluster: &DevCluster) -> anyhow::Result<f64> {
+    let address = pod_ip(cluster, HOST, &host_pod(cluster).await?).await?;
+    let mut stream = std::net::TcpStream::connect((address.as_str(), 8080))?;
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(sum(&answer, "controller_runtime_reconcile_total", &[]))
+}
+
+#[tokio::test]
+async fn the_steady_state_writes_nothing() {
+    let cluster = deployed().await.unwrap();
+    let spec = "{replicas: 2, storage: {size: 1024Mi}, resources: {requests: {cpu: 1000m, memory: 0.5Gi}}}";
+    apply(&cluster, "steady", &redis_cluster("quiet", spec)).await.unwrap();
+    ready(&cluster, "steady", "quiet").await.unwrap();
+    let pods = "--for=condition=Ready";
+    cluster
+        .kubectl(&["-n", "steady", "wait", pods, "pods", "--all", "--timeout=120s"])
+        .await
+        .unwrap();
+    wait_for("no apply for three seconds", PATIENCE, || async {
+        let before = applies(&cluster).await?;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        Ok((applies(&cluster).await? == before).then_some(()))
+    })
+    .await
+    .unwrap();
+    let (applies_before, runs_before) =
+        (applies(&cluster).await.unwrap(), runs(&cluster).await.unwrap());
+    for round in 1..=3_u8 {
+        // A label on the parent makes a run without changing anything that is desired.
+        let label = format!("round={round}");
+        cluster
+            .kubectl(&["-n", "steady", "label", "--overwrite", "rediscluster", "quiet", &label])
+            .await
+            .unwrap();
+        wait_for("the run to end", PATIENCE, || async {
+            Ok((runs(&cluster).await? >= runs_before + f64::from(round)).then_some(()))
+        })
+        .await
+        .unwrap();
+    }
+    let written = applies(&cluster).await.unwrap() - applies_before;
+    assert!(written.abs() < f64::EPSILON, "{written} applies in runs that had nothing to change");
+    cluster.shutdown().await.unwrap();
+}
