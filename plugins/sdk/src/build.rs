@@ -1,7 +1,7 @@
 //! Constructors for the contract's types.
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     Action, Decision, Descriptor, Desired, Event, EventKind, Failure, FailureKind, Kind, KindRef,
@@ -11,10 +11,7 @@ use crate::{
 /// JSON with its keys sorted and its nulls left out: a null in an apply configuration would claim the field.
 fn canonical(what: &str, body: &impl Serialize) -> Result<String, Stop> {
     let mut value = serde_json::to_value(body).map_err(|error| {
-        Failure::terminal(
-            "InvalidJson",
-            format!("{what} cannot be written as JSON: {error}"),
-        )
+        Failure::terminal("InvalidJson", format!("{what} cannot be written as JSON: {error}"))
     })?;
     drop_nulls(&mut value);
     Ok(value.to_string())
@@ -54,46 +51,31 @@ impl Descriptor {
     /// Kinds returned as owned objects; their live objects are [`Context::children`](crate::Context::children).
     #[must_use]
     pub fn owns(self, owns: impl IntoIterator<Item = Kind>) -> Self {
-        Self {
-            owns: kinds(owns),
-            ..self
-        }
+        Self { owns: kinds(owns), ..self }
     }
 
     /// Kinds that are queried.
     #[must_use]
     pub fn reads(self, reads: impl IntoIterator<Item = Kind>) -> Self {
-        Self {
-            reads: kinds(reads),
-            ..self
-        }
+        Self { reads: kinds(reads), ..self }
     }
 
     /// Kinds on which some fields are set, or of which single objects are deleted.
     #[must_use]
     pub fn patches(self, patches: impl IntoIterator<Item = Kind>) -> Self {
-        Self {
-            patches: kinds(patches),
-            ..self
-        }
+        Self { patches: kinds(patches), ..self }
     }
 
     /// Providers that are probed or acted through.
     #[must_use]
     pub fn providers<S: Into<String>>(self, providers: impl IntoIterator<Item = S>) -> Self {
-        Self {
-            providers: providers.into_iter().map(Into::into).collect(),
-            ..self
-        }
+        Self { providers: providers.into_iter().map(Into::into).collect(), ..self }
     }
 
     /// Deletion of a parent is reconciled too, until a decision is [`finished`](Decision::finished).
     #[must_use]
     pub fn finalizer(self) -> Self {
-        Self {
-            finalizer: true,
-            ..self
-        }
+        Self { finalizer: true, ..self }
     }
 
     /// Adds a hint for tools.
@@ -127,10 +109,7 @@ impl Desired {
     /// What to do when a changed field turns out to be immutable; by default it is reported.
     #[must_use]
     pub fn on_immutable(self, on_immutable: OnImmutable) -> Self {
-        Self {
-            on_immutable,
-            ..self
-        }
+        Self { on_immutable, ..self }
     }
 }
 
@@ -169,10 +148,7 @@ impl Decision {
 
     /// Sets the status, whole. Leave `observedGeneration` to the host. Nulls are left out.
     pub fn status(self, status: &impl Serialize) -> Result<Self, Stop> {
-        Ok(Self {
-            status: Some(canonical("the status", status)?),
-            ..self
-        })
+        Ok(Self { status: Some(canonical("the status", status)?), ..self })
     }
 
     /// Adds an event. Return one when something happened, not while it lasts.
@@ -198,19 +174,13 @@ impl Decision {
     /// Call again after this time even if nothing changed; the host's floor is 100 ms.
     #[must_use]
     pub fn requeue_after_ms(self, milliseconds: u32) -> Self {
-        Self {
-            requeue_after_ms: Some(milliseconds),
-            ..self
-        }
+        Self { requeue_after_ms: Some(milliseconds), ..self }
     }
 
     /// During deletion: nothing is left to do.
     #[must_use]
     pub fn finished(self) -> Self {
-        Self {
-            finished: true,
-            ..self
-        }
+        Self { finished: true, ..self }
     }
 }
 
@@ -247,79 +217,59 @@ impl Event {
 impl Action {
     /// An action of a provider. `request` is in the provider's format.
     pub fn new(provider: impl Into<String>, request: &impl Serialize) -> Result<Self, Stop> {
-        Ok(Self {
-            provider: provider.into(),
-            request: canonical("an action", request)?,
-        })
+        Ok(Self { provider: provider.into(), request: canonical("an action", request)? })
+    }
+
+    /// Deletes one object of a kind in `owns` or `patches`, in the parent's namespace. Nothing happens when the
+    /// object has another uid by then.
+    pub fn delete(kind: Kind, name: &str, uid: &str) -> Self {
+        let Kind { api_version, kind } = kind;
+        let object = json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": uid});
+        Self { provider: "kubernetes".to_owned(), request: json!({"delete": object}).to_string() }
     }
 }
 
 impl Failure {
     /// Another try can help. `reason` is `CamelCase`.
     pub fn transient(reason: impl Into<String>, message: impl Into<String>) -> Self {
-        Self {
-            kind: FailureKind::Transient,
-            reason: reason.into(),
-            message: message.into(),
-        }
+        Self { kind: FailureKind::Transient, reason: reason.into(), message: message.into() }
     }
 
     /// Nothing helps until something changes. `reason` is `CamelCase`.
     pub fn terminal(reason: impl Into<String>, message: impl Into<String>) -> Self {
-        Self {
-            kind: FailureKind::Terminal,
-            reason: reason.into(),
-            message: message.into(),
-        }
+        Self { kind: FailureKind::Terminal, reason: reason.into(), message: message.into() }
     }
 }
 
 impl ObjectQuery {
     /// All objects of a kind in the parent's namespace (all namespaces, for a cluster-scoped parent).
     pub fn of(kind: Kind) -> Self {
-        Self {
-            kind: kind.into(),
-            namespace: None,
-            name: None,
-            label_selector: None,
-        }
+        Self { kind: kind.into(), namespace: None, name: None, label_selector: None }
     }
 
     /// Only those in this namespace.
     #[must_use]
     pub fn namespace(self, namespace: impl Into<String>) -> Self {
-        Self {
-            namespace: Some(namespace.into()),
-            ..self
-        }
+        Self { namespace: Some(namespace.into()), ..self }
     }
 
     /// Only the one of this name.
     #[must_use]
     pub fn name(self, name: impl Into<String>) -> Self {
-        Self {
-            name: Some(name.into()),
-            ..self
-        }
+        Self { name: Some(name.into()), ..self }
     }
 
     /// Only those with these labels, as kubectl takes them: `app=redis,tier in (a,b)`.
     #[must_use]
     pub fn labels(self, selector: impl Into<String>) -> Self {
-        Self {
-            label_selector: Some(selector.into()),
-            ..self
-        }
+        Self { label_selector: Some(selector.into()), ..self }
     }
 }
 
 impl ProbeQuery {
     /// A question to a provider. `request` is in the provider's format.
     pub fn new(provider: impl Into<String>, request: &impl Serialize) -> Result<Self, Stop> {
-        Ok(Self {
-            provider: provider.into(),
-            request: canonical("a probe", request)?,
-        })
+        Ok(Self { provider: provider.into(), request: canonical("a probe", request)? })
     }
 }
 

@@ -30,17 +30,9 @@ impl<P: DeserializeOwned> Context<P> {
         let parent = parse("InvalidParent", &snapshot.parent)?;
         let HasMeta { metadata: meta } = parse("InvalidParent", &snapshot.parent)?;
         let now = snapshot.now.parse().map_err(|error| {
-            Failure::terminal(
-                "InvalidSnapshot",
-                format!("now is {:?}: {error}", snapshot.now),
-            )
+            Failure::terminal("InvalidSnapshot", format!("now is {:?}: {error}", snapshot.now))
         })?;
-        Ok(Self {
-            parent,
-            meta,
-            now,
-            snapshot,
-        })
+        Ok(Self { parent, meta, now, snapshot })
     }
 }
 
@@ -62,9 +54,7 @@ impl<P> Context<P> {
 
     /// The parent's live owned objects of one kind, by namespace and name.
     pub fn children<T: DeserializeOwned>(&self, kind: Kind) -> Result<Vec<T>, Stop> {
-        self.children_of(kind)
-            .map(|object| parse("InvalidObject", object))
-            .collect()
+        self.children_of(kind).map(|object| parse("InvalidObject", object)).collect()
     }
 
     /// One live owned object, in the parent's namespace unless the parent is cluster-scoped.
@@ -84,20 +74,12 @@ impl<P> Context<P> {
     /// The objects that match a query, by namespace and name. [`Stop::Ask`] while it is not answered.
     pub fn objects<T: DeserializeOwned>(&self, query: &ObjectQuery) -> Result<Vec<T>, Stop> {
         let answer =
-            self.snapshot
-                .answers
-                .iter()
-                .find_map(|answer| match (&answer.query, &answer.reply) {
-                    (Query::Objects(asked), Reply::Objects(objects)) if asked == query => {
-                        Some(objects)
-                    }
-                    _ => None,
-                });
+            self.snapshot.answers.iter().find_map(|answer| match (&answer.query, &answer.reply) {
+                (Query::Objects(asked), Reply::Objects(objects)) if asked == query => Some(objects),
+                _ => None,
+            });
         match answer {
-            Some(objects) => objects
-                .iter()
-                .map(|object| parse("InvalidObject", object))
-                .collect(),
+            Some(objects) => objects.iter().map(|object| parse("InvalidObject", object)).collect(),
             None => Err(Stop::Ask(vec![Query::Objects(query.clone())])),
         }
     }
@@ -113,15 +95,10 @@ impl<P> Context<P> {
     }
 
     fn probe_reply(&self, probe: &ProbeQuery) -> Option<&str> {
-        self.snapshot
-            .answers
-            .iter()
-            .find_map(|answer| match (&answer.query, &answer.reply) {
-                (Query::Probe(asked), Reply::Probe(reply)) if asked == probe => {
-                    Some(reply.as_str())
-                }
-                _ => None,
-            })
+        self.snapshot.answers.iter().find_map(|answer| match (&answer.query, &answer.reply) {
+            (Query::Probe(asked), Reply::Probe(reply)) if asked == probe => Some(reply.as_str()),
+            _ => None,
+        })
     }
 
     /// [`Stop::Ask`] for those of the queries that are not answered yet, all in one round.
@@ -133,20 +110,12 @@ impl<P> Context<P> {
         let mut missing: Vec<Query> = Vec::new();
         for query in queries {
             let query = query.into();
-            let answered = self
-                .snapshot
-                .answers
-                .iter()
-                .any(|answer| answer.query == query);
+            let answered = self.snapshot.answers.iter().any(|answer| answer.query == query);
             if !answered && !missing.contains(&query) {
                 missing.push(query);
             }
         }
-        if missing.is_empty() {
-            Ok(())
-        } else {
-            Err(Stop::Ask(missing))
-        }
+        if missing.is_empty() { Ok(()) } else { Err(Stop::Ask(missing)) }
     }
 
     /// What became of the previous decision. None on the first run after the host or the plugin was started.
@@ -156,11 +125,7 @@ impl<P> Context<P> {
 
     /// One value of the plugin's configuration.
     pub fn config(&self, key: &str) -> Option<&str> {
-        self.snapshot
-            .config
-            .iter()
-            .find(|(name, _)| name == key)
-            .map(|(_, value)| value.as_str())
+        self.snapshot.config.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
     /// The snapshot itself.
@@ -171,12 +136,8 @@ impl<P> Context<P> {
 
 fn parse<T: DeserializeOwned>(reason: &str, object: &Object) -> Result<T, Stop> {
     serde_json::from_str(&object.body).map_err(|error| {
-        let message = format!(
-            "{} {}: {}",
-            object.kind,
-            object.name,
-            describe_error(&object.body, &error)
-        );
+        let message =
+            format!("{} {}: {}", object.kind, object.name, describe_error(&object.body, &error));
         Failure::terminal(reason, message).into()
     })
 }

@@ -96,10 +96,8 @@ pub fn custom_resource_definition<Spec: JsonSchema, Status: JsonSchema>(
         put(&mut schema, "description", json!(info.description));
     }
     if !info.rules.is_empty() {
-        let rules = info
-            .rules
-            .iter()
-            .map(|rule| json!({"rule": rule.rule, "message": rule.message}));
+        let rules =
+            info.rules.iter().map(|rule| json!({"rule": rule.rule, "message": rule.message}));
         put(&mut schema, "x-kubernetes-validations", rules.collect());
     }
     let mut subresources = json!({"status": {}});
@@ -176,13 +174,7 @@ fn schema_of<T: JsonSchema>(path: &str) -> Result<Value, NotStructural> {
         settings.meta_schema = None;
         settings.inline_subschemas = true;
     });
-    structural::structural(
-        path,
-        settings
-            .into_generator()
-            .into_root_schema_for::<T>()
-            .to_value(),
-    )
+    structural::structural(path, settings.into_generator().into_root_schema_for::<T>().to_value())
 }
 
 fn status_schema<Status: JsonSchema>() -> Result<Value, NotStructural> {
@@ -201,9 +193,7 @@ fn status_schema<Status: JsonSchema>() -> Result<Value, NotStructural> {
     });
     if let Value::Object(map) = &mut schema {
         map.remove("required");
-        let properties = map
-            .entry("properties")
-            .or_insert_with(|| Value::Object(Map::new()));
+        let properties = map.entry("properties").or_insert_with(|| Value::Object(Map::new()));
         put(properties, "conditions", conditions);
         put(properties, "observedGeneration", generation);
     }

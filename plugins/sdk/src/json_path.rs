@@ -7,9 +7,7 @@ use std::fmt::Write as _;
 /// The path of the error, then what is wrong, without the position that means nothing to people.
 pub(crate) fn describe_error(text: &str, error: &serde_json::Error) -> String {
     let message = error.to_string();
-    let message = message
-        .rsplit_once(" at line ")
-        .map_or(message.as_str(), |(what, _)| what);
+    let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(what, _)| what);
     match path_at(text, offset(text, error.line(), error.column())) {
         path if path.is_empty() => message.to_owned(),
         path => format!("{path}: {message}"),
@@ -18,11 +16,7 @@ pub(crate) fn describe_error(text: &str, error: &serde_json::Error) -> String {
 
 /// Bytes before a position: lines and columns count from 1, columns in bytes, as `serde_json` does.
 fn offset(text: &str, line: usize, column: usize) -> usize {
-    let before: usize = text
-        .split_inclusive('\n')
-        .take(line.saturating_sub(1))
-        .map(str::len)
-        .sum();
+    let before: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
     before.saturating_add(column)
 }
 
@@ -116,37 +110,22 @@ mod tests {
     #[test]
     fn names_the_field_with_the_wrong_type() {
         let wrong = error_of(r#"{"a":{"b":[1,{"c":"}"}]},"spec":{"replicas":"three"}}"#);
-        assert_eq!(
-            wrong,
-            r#"spec.replicas: invalid type: string "three", expected u32"#
-        );
+        assert_eq!(wrong, r#"spec.replicas: invalid type: string "three", expected u32"#);
         let negative = error_of(r#"{"spec":{"replicas":-1,"x":2}}"#);
-        assert!(
-            negative.starts_with("spec.replicas: invalid value"),
-            "{negative}"
-        );
+        assert!(negative.starts_with("spec.replicas: invalid value"), "{negative}");
         let nested = error_of(r#"{"spec":{"labels":{"x\"y":"z","w":1}}}"#);
-        assert!(
-            nested.starts_with("spec.labels.w: invalid type"),
-            "{nested}"
-        );
+        assert!(nested.starts_with("spec.labels.w: invalid type"), "{nested}");
     }
 
     #[test]
     fn names_the_item_of_a_list() {
         let item = error_of("{\"spec\":{\"replicas\":1,\n \"ports\":[1,\n 70000, 3]}}");
-        assert!(
-            item.starts_with("spec.ports[1]: invalid value: integer `70000`"),
-            "{item}"
-        );
+        assert!(item.starts_with("spec.ports[1]: invalid value: integer `70000`"), "{item}");
     }
 
     #[test]
     fn names_the_object_that_lacks_a_field() {
-        assert_eq!(
-            error_of(r#"{"spec":{"ports":[]}}"#),
-            "spec: missing field `replicas`"
-        );
+        assert_eq!(error_of(r#"{"spec":{"ports":[]}}"#), "spec: missing field `replicas`");
         assert_eq!(error_of("{}"), "missing field `spec`");
     }
 

@@ -25,9 +25,6 @@ impl Kind {
 
 impl From<Kind> for KindRef {
     fn from(kind: Kind) -> Self {
-        Self {
-            api_version: kind.api_version.to_owned(),
-            kind: kind.kind.to_owned(),
-        }
+        Self { api_version: kind.api_version.to_owned(), kind: kind.kind.to_owned() }
     }
 }

@@ -6,10 +6,8 @@ pub use crate::bindings::host_log::Level;
 pub fn write(level: Level, message: &str, fields: &[(&str, &str)]) {
     #[cfg(target_family = "wasm")]
     {
-        let fields: Vec<(String, String)> = fields
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect();
+        let fields: Vec<(String, String)> =
+            fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         crate::bindings::host_log::write(level, message, &fields);
     }
     #[cfg(not(target_family = "wasm"))]

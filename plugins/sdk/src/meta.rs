@@ -52,10 +52,7 @@ impl ObjectMeta {
 
     /// The uid of the owner that is the controller.
     pub fn controller(&self) -> Option<&str> {
-        self.owner_references
-            .iter()
-            .find(|owner| owner.controller)
-            .map(|owner| owner.uid.as_str())
+        self.owner_references.iter().find(|owner| owner.controller).map(|owner| owner.uid.as_str())
     }
 }
 

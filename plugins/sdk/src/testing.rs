@@ -19,10 +19,7 @@ pub fn snapshot(parent: &Value) -> Snapshot {
 /// An object as the host would hand it over.
 pub fn object(body: &Value) -> Object {
     let text = |pointer: &str| {
-        body.pointer(pointer)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
+        body.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
     };
     Object {
         api_version: text("/apiVersion"),

@@ -54,10 +54,7 @@ impl fmt::Display for Time {
         let (year, month, day) = date_of(self.0.div_euclid(DAY));
         let second = self.0.rem_euclid(DAY);
         let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-        write!(
-            f,
-            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z"
-        )
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
     }
 }
 
@@ -66,9 +63,7 @@ impl FromStr for Time {
 
     /// Fractions of a second are cut off; any offset is accepted.
     fn from_str(text: &str) -> Result<Self, InvalidTime> {
-        parse(text.as_bytes())
-            .and_then(Self::from_unix)
-            .ok_or(InvalidTime)
+        parse(text.as_bytes()).and_then(Self::from_unix).ok_or(InvalidTime)
     }
 }
 
@@ -76,9 +71,7 @@ fn parse(text: &[u8]) -> Option<i64> {
     let (head, rest) = text.split_at_checked(19)?;
     let number = |from: usize, to: usize| digits(head.get(from..to)?);
     let punctuation = [(4, b'-'), (7, b'-'), (13, b':'), (16, b':')];
-    if punctuation
-        .iter()
-        .any(|(at, mark)| head.get(*at) != Some(mark))
+    if punctuation.iter().any(|(at, mark)| head.get(*at) != Some(mark))
         || !matches!(head.get(10), Some(b'T' | b't'))
     {
         return None;
@@ -100,9 +93,7 @@ fn parse(text: &[u8]) -> Option<i64> {
 
 fn digits(text: &[u8]) -> Option<i64> {
     text.iter().try_fold(0, |value, digit| {
-        digit
-            .is_ascii_digit()
-            .then(|| value * 10 + i64::from(digit - b'0'))
+        digit.is_ascii_digit().then(|| value * 10 + i64::from(digit - b'0'))
     })
 }
 
@@ -110,9 +101,7 @@ fn skip_fraction(rest: &[u8]) -> Option<&[u8]> {
     let Some((b'.', fraction)) = rest.split_first() else {
         return Some(rest);
     };
-    let end = fraction
-        .iter()
-        .position(|letter| !letter.is_ascii_digit())?;
+    let end = fraction.iter().position(|letter| !letter.is_ascii_digit())?;
     if end == 0 { None } else { fraction.get(end..) }
 }
 
@@ -290,24 +279,15 @@ mod tests {
     fn arithmetic_stays_in_the_range() {
         let start = Time::from_unix(0).unwrap();
         let later = start.checked_add_secs(90).unwrap();
-        assert_eq!(
-            (later.secs_since(start), start.secs_since(later)),
-            (90, -90)
-        );
+        assert_eq!((later.secs_since(start), start.secs_since(later)), (90, -90));
         assert_eq!(start.checked_add_secs(i64::MAX), None);
-        assert_eq!(
-            Time::from_unix(*RANGE.end()).unwrap().checked_add_secs(1),
-            None
-        );
+        assert_eq!(Time::from_unix(*RANGE.end()).unwrap().checked_add_secs(1), None);
     }
 
     #[test]
     fn is_a_string_in_json() {
         let time: Time = serde_json::from_str("\"2026-01-31T08:00:00Z\"").unwrap();
-        assert_eq!(
-            serde_json::to_string(&time).unwrap(),
-            "\"2026-01-31T08:00:00Z\""
-        );
+        assert_eq!(serde_json::to_string(&time).unwrap(), "\"2026-01-31T08:00:00Z\"");
         assert!(serde_json::from_str::<Time>("\"soon\"").is_err());
     }
 }

@@ -63,12 +63,7 @@ const DROPPED: [&str; 9] = [
 
 /// The structural form of a schema, or why there is none.
 pub(super) fn structural(path: &str, schema: Value) -> Result<Value, NotStructural> {
-    let fail = |problem| {
-        Err(NotStructural {
-            path: path.to_owned(),
-            problem,
-        })
-    };
+    let fail = |problem| Err(NotStructural { path: path.to_owned(), problem });
     let mut map = match schema {
         Value::Object(map) => map,
         // `true`: any value, as serde_json::Value has it.
@@ -103,10 +98,7 @@ pub(super) fn structural(path: &str, schema: Value) -> Result<Value, NotStructur
         None => {}
     }
     map.retain(|key, _| !DROPPED.contains(&key.as_str()));
-    if map
-        .keys()
-        .any(|key| !KEPT.contains(&key.as_str()) && !is_extension(key))
-    {
+    if map.keys().any(|key| !KEPT.contains(&key.as_str()) && !is_extension(key)) {
         return fail(
             "uses a keyword that Kubernetes does not have; write a rule in x-kubernetes-validations instead",
         );
@@ -121,12 +113,7 @@ fn is_extension(key: &str) -> bool {
 /// Alternatives come from `Option` (one of them is null: dropped, as an absent field says the same)
 /// and from enums. Enums of plain names become one `enum`; enums with data have no structural form.
 fn merge_alternatives(path: &str, map: &mut Map<String, Value>) -> Result<(), NotStructural> {
-    let fail = |problem| {
-        Err(NotStructural {
-            path: path.to_owned(),
-            problem,
-        })
-    };
+    let fail = |problem| Err(NotStructural { path: path.to_owned(), problem });
     for keyword in ["anyOf", "oneOf", "allOf"] {
         let Some(Value::Array(mut branches)) = map.remove(keyword) else {
             continue;
@@ -192,11 +179,8 @@ fn settle_type(path: &str, map: &mut Map<String, Value>) -> Result<(), NotStruct
         Some(single) => vec![single],
         None => vec![],
     };
-    let types: Vec<&str> = types
-        .iter()
-        .filter_map(Value::as_str)
-        .filter(|name| *name != "null")
-        .collect();
+    let types: Vec<&str> =
+        types.iter().filter_map(Value::as_str).filter(|name| *name != "null").collect();
     if let Some(Value::Array(values)) = map.get_mut("enum") {
         values.retain(|value| !value.is_null());
     }
@@ -206,10 +190,7 @@ fn settle_type(path: &str, map: &mut Map<String, Value>) -> Result<(), NotStruct
             map.insert("type".to_owned(), json!("object"));
         }
         [] => {
-            map.insert(
-                "x-kubernetes-preserve-unknown-fields".to_owned(),
-                json!(true),
-            );
+            map.insert("x-kubernetes-preserve-unknown-fields".to_owned(), json!(true));
         }
         [single] => {
             map.insert("type".to_owned(), json!(single));
@@ -219,10 +200,7 @@ fn settle_type(path: &str, map: &mut Map<String, Value>) -> Result<(), NotStruct
         }
         _ => {
             let problem = "has several types; only a number or a text may be mixed";
-            return Err(NotStructural {
-                path: path.to_owned(),
-                problem,
-            });
+            return Err(NotStructural { path: path.to_owned(), problem });
         }
     }
     Ok(())
@@ -240,10 +218,7 @@ fn settle_format(map: &mut Map<String, Value>) {
 
 /// Exclusive bounds are numbers in JSON Schema 2020-12 and flags in `OpenAPI` 3.0.
 fn settle_bounds(map: &mut Map<String, Value>) {
-    for (flag, bound) in [
-        ("exclusiveMinimum", "minimum"),
-        ("exclusiveMaximum", "maximum"),
-    ] {
+    for (flag, bound) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
         if let Some(number) = map.get(flag).filter(|value| value.is_number()).cloned() {
             map.insert(bound.to_owned(), number);
             map.insert(flag.to_owned(), json!(true));
@@ -266,16 +241,10 @@ fn settle_properties(path: &str, map: &mut Map<String, Value>) -> Result<(), Not
         Some(_) if map.contains_key("properties") => {
             let problem =
                 "has fields and also takes any other; put the others into a map of their own";
-            return Err(NotStructural {
-                path: path.to_owned(),
-                problem,
-            });
+            return Err(NotStructural { path: path.to_owned(), problem });
         }
         Some(Value::Bool(true)) => {
-            map.insert(
-                "x-kubernetes-preserve-unknown-fields".to_owned(),
-                json!(true),
-            );
+            map.insert("x-kubernetes-preserve-unknown-fields".to_owned(), json!(true));
         }
         Some(values) => {
             let values = structural(&format!("{path}.*"), values)?;

@@ -68,21 +68,13 @@ const INFO: CrdInfo<'static> = CrdInfo {
     short_names: &["dm"],
     categories: &["all"],
     description: "A demonstration.",
-    columns: &[Column {
-        name: "Phase",
-        type_: "string",
-        json_path: ".status.phase",
-        priority: 0,
-    }],
+    columns: &[Column { name: "Phase", type_: "string", json_path: ".status.phase", priority: 0 }],
     scale: Some(Scale {
         spec_replicas_path: ".spec.replicas",
         status_replicas_path: ".status.replicas",
         label_selector_path: None,
     }),
-    rules: &[Rule {
-        rule: "size(self.metadata.name) <= 40",
-        message: "the name is too long",
-    }],
+    rules: &[Rule { rule: "size(self.metadata.name) <= 40", message: "the name is too long" }],
 };
 
 fn schema() -> Value {
@@ -92,9 +84,7 @@ fn schema() -> Value {
 
 /// Walks every node and checks what the API server checks.
 fn assert_structural(path: &str, node: &Value) {
-    let map = node
-        .as_object()
-        .unwrap_or_else(|| panic!("{path} is not an object"));
+    let map = node.as_object().unwrap_or_else(|| panic!("{path} is not an object"));
     let typed = map.get("type").is_some_and(Value::is_string)
         || map.contains_key("x-kubernetes-int-or-string")
         || map.contains_key("x-kubernetes-preserve-unknown-fields");
@@ -123,12 +113,7 @@ fn assert_structural(path: &str, node: &Value) {
             "{path}: {format}"
         );
     }
-    for (name, property) in map
-        .get("properties")
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-    {
+    for (name, property) in map.get("properties").and_then(Value::as_object).into_iter().flatten() {
         assert_structural(&format!("{path}.{name}"), property);
     }
     for key in ["items", "additionalProperties"] {
@@ -146,10 +131,7 @@ fn every_node_is_structural() {
 #[test]
 fn keeps_what_decides_validity() {
     let spec = &schema()["properties"]["spec"];
-    assert_eq!(
-        spec["x-kubernetes-validations"][0]["message"],
-        "needs a replica"
-    );
+    assert_eq!(spec["x-kubernetes-validations"][0]["message"], "needs a replica");
     let replicas = &spec["properties"]["replicas"];
     assert_eq!(
         *replicas,
@@ -159,25 +141,15 @@ fn keeps_what_decides_validity() {
         spec["properties"]["limit"],
         json!({"type": "integer", "format": "int64", "minimum": 0})
     );
-    assert_eq!(
-        spec["properties"]["labels"]["additionalProperties"],
-        json!({"type": "string"})
-    );
+    assert_eq!(spec["properties"]["labels"]["additionalProperties"], json!({"type": "string"}));
     assert_eq!(
         spec["properties"]["labels"]["maxProperties"],
         Value::Null,
         "length() is not for maps"
     );
-    let required: Vec<&str> = spec["required"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|name| name.as_str().unwrap())
-        .collect();
-    assert_eq!(
-        required,
-        ["replicas", "labels", "anything", "free", "list", "ratio"]
-    );
+    let required: Vec<&str> =
+        spec["required"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    assert_eq!(required, ["replicas", "labels", "anything", "free", "list", "ratio"]);
 }
 
 #[test]
@@ -186,19 +158,10 @@ fn enums_of_names_become_one_enum_with_their_texts() {
     assert_eq!(properties["mode"]["enum"], json!(["Standard", "Shared"]));
     assert_eq!(properties["mode"]["default"], "Standard");
     let text = properties["mode"]["description"].as_str().unwrap();
-    assert_eq!(
-        text,
-        "How it runs.\nStandard: On its own.\nShared: With others."
-    );
-    assert_eq!(
-        properties["plain"],
-        json!({"type": "string", "enum": ["A", "B"]})
-    );
+    assert_eq!(text, "How it runs.\nStandard: On its own.\nShared: With others.");
+    assert_eq!(properties["plain"], json!({"type": "string", "enum": ["A", "B"]}));
     assert_eq!(properties["nested"]["properties"]["size"]["type"], "string");
-    assert_eq!(
-        properties["anything"],
-        json!({"x-kubernetes-preserve-unknown-fields": true})
-    );
+    assert_eq!(properties["anything"], json!({"x-kubernetes-preserve-unknown-fields": true}));
     assert_eq!(properties["free"]["type"], "object");
 }
 
@@ -206,10 +169,7 @@ fn enums_of_names_become_one_enum_with_their_texts() {
 fn the_status_leaves_room_for_the_host() {
     let status = schema()["properties"]["status"].clone();
     assert_eq!(status["required"], Value::Null);
-    assert_eq!(
-        status["properties"]["observedGeneration"]["format"],
-        "int64"
-    );
+    assert_eq!(status["properties"]["observedGeneration"]["format"], "int64");
     let conditions = &status["properties"]["conditions"];
     assert_eq!(conditions["x-kubernetes-list-map-keys"], json!(["type"]));
     assert_eq!(
