@@ -44,10 +44,8 @@ impl Plugin for Hello {
         let name = &ctx.meta().name;
         let text = format!("Hello, {}!", ctx.parent.spec.name);
         let config_map = json!({
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": name},
-            "data": {"text": text},
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name}, "data": {"text": text},
         });
         let ready = match ctx.child::<Value>(CONFIG_MAP, name)? {
             Some(_) => Condition::new("Ready", true, "Greeted", "The ConfigMap is there"),

@@ -118,15 +118,28 @@ fn file_name(package: &str, build_id: Option<&str>) -> String {
 }
 
 /// Asks the compiler itself, whose error about a missing target comes late and in many words.
+/// Sees to it that wasm can be made. On a fresh machine rustup has to fetch the target first.
 fn check_target() -> Result<(), BuildError> {
+    if has_target()? {
+        return Ok(());
+    }
+    // Without rustup, or without a network, the error says what is missing.
+    let added =
+        Command::new("rustup").args(["target", "add", TARGET]).stdout(std::io::stderr()).status();
+    match added {
+        Ok(status) if status.success() && has_target()? => Ok(()),
+        Ok(_) | Err(_) => Err(BuildError::MissingTarget),
+    }
+}
+
+fn has_target() -> Result<bool, BuildError> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(&rustc)
         .args(["--print", "target-libdir", "--target", TARGET])
         .output()
         .map_err(|source| BuildError::Start { program: rustc.into(), source })?;
     let directory = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
-    let installed = std::fs::read_dir(directory).is_ok_and(|mut files| files.next().is_some());
-    if installed { Ok(()) } else { Err(BuildError::MissingTarget) }
+    Ok(std::fs::read_dir(directory).is_ok_and(|mut files| files.next().is_some()))
 }
 
 fn run_cargo(

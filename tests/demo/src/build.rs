@@ -1,5 +1,6 @@
 //! Builds the host and two builds of the Redis plugin, with the commands a user would type.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -39,7 +40,10 @@ pub(crate) fn all() -> anyhow::Result<Built> {
     std::fs::create_dir_all(target.join("demo"))
         .context("cannot create the demo's build directory")?;
     say::step("Building the host and the plugin (minutes the first time, seconds afterwards)");
-    cargo(&built.root, &["build", "--release", "--package", "operator-host"])?;
+    // Both in one go: built alone, each would select other features of what they share.
+    let packages =
+        ["build", "--release", "--package", "operator-host", "--package", "operator-host-kit"];
+    run(Command::new(cargo()).args(packages).current_dir(&built.root))?;
     plugin(&built, &built.plugin(), &[])?;
     say::step("Building the plugin a second time, changed: its version says +demo");
     plugin(&built, &built.changed_plugin, &["--build-id", "demo"])?;
@@ -47,21 +51,23 @@ pub(crate) fn all() -> anyhow::Result<Built> {
 }
 
 fn plugin(built: &Built, out: &Path, extra: &[&str]) -> anyhow::Result<()> {
-    let out = out.to_str().context("the repository's path is not UTF-8")?;
-    let mut arguments = vec!["plugin", "build", "plugins/redis", "--out", out];
-    arguments.extend(extra);
-    cargo(&built.root, &arguments)
+    let mut build = Command::new(built.host.with_file_name("operator-host-kit"));
+    build.args(["build", "plugins/redis", "--out"]).arg(out).args(extra).current_dir(&built.root);
+    run(&mut build)
 }
 
-fn cargo(root: &Path, arguments: &[&str]) -> anyhow::Result<()> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
+fn cargo() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+fn run(command: &mut Command) -> anyhow::Result<()> {
     // Standard output is for the demo's last line alone.
-    command.args(arguments).current_dir(root).stdout(std::io::stderr());
-    let status =
-        command.status().with_context(|| format!("cannot run cargo {}", arguments.join(" ")))?;
+    let status = command
+        .stdout(std::io::stderr())
+        .status()
+        .with_context(|| format!("cannot run {command:?}"))?;
     if !status.success() {
-        bail!("cargo {} has failed: {status}", arguments.join(" "));
+        bail!("{command:?} has failed: {status}");
     }
     Ok(())
 }

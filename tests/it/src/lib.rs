@@ -22,21 +22,36 @@ pub fn root() -> anyhow::Result<PathBuf> {
         .context("cannot find the repository")
 }
 
-/// Runs cargo in the repository. Tests call it for what they run: cargo does nothing when it is up to date.
-pub fn cargo(arguments: &[&str]) -> anyhow::Result<()> {
+/// Set by `cargo verify` to where it has built the binaries already: another cargo invocation would select other
+/// features and build half the tree again.
+const BINARIES: &str = "OPERATOR_HOST_BINARIES";
+
+/// A binary of the workspace, built if need be.
+fn binary(package: &str) -> anyhow::Result<PathBuf> {
+    if let Some(folder) = std::env::var_os(BINARIES) {
+        return Ok(PathBuf::from(folder).join(package));
+    }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo).args(arguments).current_dir(root()?).output()?;
+    run(Command::new(cargo).args(["build", "--locked", "--package", package]))?;
+    Ok(target()?.join("debug").join(package))
+}
+
+fn target() -> anyhow::Result<PathBuf> {
+    Ok(std::env::var_os("CARGO_TARGET_DIR").map_or(root()?.join("target"), PathBuf::from))
+}
+
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    let output =
+        command.current_dir(root()?).output().with_context(|| format!("running {command:?}"))?;
     if !output.status.success() {
-        bail!("cargo {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
+        bail!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
     Ok(())
 }
 
-/// Builds the host and gives its binary.
+/// The host's binary.
 pub fn host_binary() -> anyhow::Result<PathBuf> {
-    cargo(&["build", "--locked", "--package", "operator-host"])?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root()?.join("target"), PathBuf::from);
-    Ok(target.join("debug/operator-host"))
+    binary("operator-host")
 }
 
 /// Builds one of `plugins/` and gives its component.
@@ -46,27 +61,16 @@ pub fn plugin(name: &str, build_id: Option<&str>) -> anyhow::Result<PathBuf> {
 
 /// Builds the plugin in a folder of the repository and gives its component.
 pub fn plugin_at(source: &str, build_id: Option<&str>) -> anyhow::Result<PathBuf> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root()?.join("target"), PathBuf::from);
-    let folder = target.join("it");
+    let folder = target()?.join("it");
     std::fs::create_dir_all(&folder)?;
     let out =
         folder.join(format!("{}{}.wasm", source.replace('/', "-"), build_id.unwrap_or_default()));
-    let path = out.to_string_lossy().into_owned();
-    let mut arguments = vec![
-        "run",
-        "--locked",
-        "--package",
-        "operator-host-kit",
-        "--",
-        "build",
-        source,
-        "--out",
-        &path,
-    ];
+    let mut command = Command::new(binary("operator-host-kit")?);
+    command.args(["build", source, "--out"]).arg(&out);
     if let Some(build_id) = build_id {
-        arguments.extend(["--build-id", build_id]);
+        command.args(["--build-id", build_id]);
     }
-    cargo(&arguments)?;
+    run(&mut command)?;
     Ok(out)
 }
 
