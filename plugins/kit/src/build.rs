@@ -117,7 +117,6 @@ fn file_name(package: &str, build_id: Option<&str>) -> String {
     }
 }
 
-/// Asks the compiler itself, whose error about a missing target comes late and in many words.
 /// Sees to it that wasm can be made. On a fresh machine rustup has to fetch the target first.
 fn check_target() -> Result<(), BuildError> {
     if has_target()? {
@@ -132,6 +131,7 @@ fn check_target() -> Result<(), BuildError> {
     }
 }
 
+/// Asks the compiler itself, whose error about a missing target comes late and in many words.
 fn has_target() -> Result<bool, BuildError> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(&rustc)

@@ -231,3 +231,33 @@ fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(requeue_after_ms: u32) -> Run {
+        let decision =
+            RawDecision { requeue_after_ms: Some(requeue_after_ms), ..RawDecision::default() };
+        Run { rounds: vec![], outcome: Ok(decision), log: vec![] }
+    }
+
+    #[test]
+    fn two_decisions_about_one_situation_are_an_error_that_shows_both() {
+        expect_same("again", &run(1), &run(1)).unwrap();
+        let error = expect_same("again", &run(1), &run(2)).unwrap_err().to_string();
+        assert!(error.contains("-  requeueAfterMs: 1"), "{error}");
+        assert!(error.contains("+  requeueAfterMs: 2"), "{error}");
+    }
+
+    #[test]
+    fn golden_files_are_not_taken_for_scenarios() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["b.yaml", "a.yaml", "a.golden.yaml", "notes.md"] {
+            std::fs::write(directory.path().join(name), "").unwrap();
+        }
+        let files = scenario_files(directory.path()).unwrap();
+        let names: Vec<_> = files.iter().filter_map(|path| path.file_name()).collect();
+        assert_eq!(names, ["a.yaml", "b.yaml"]);
+    }
+}
