@@ -75,6 +75,14 @@ fn the_tutorial_shows_the_files_of_this_plugin() {
 }
 
 #[test]
+fn the_readme_shows_this_plugin() {
+    let directory = Path::new(DIRECTORY);
+    let readme = std::fs::read_to_string(directory.join("../../README.md")).unwrap();
+    let text = std::fs::read_to_string(directory.join("src/lib.rs")).unwrap();
+    assert!(readme.contains(&format!("```rust\n{text}```\n")), "README.md does not show src/lib.rs as it is");
+}
+
+#[test]
 fn the_plugin_is_as_short_as_the_tutorial_says() {
     let lines = include_str!("lib.rs").lines().count();
     assert!(lines < 60, "{lines}");
