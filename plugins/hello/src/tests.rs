@@ -79,7 +79,10 @@ fn the_readme_shows_this_plugin() {
     let directory = Path::new(DIRECTORY);
     let readme = std::fs::read_to_string(directory.join("../../README.md")).unwrap();
     let text = std::fs::read_to_string(directory.join("src/lib.rs")).unwrap();
-    assert!(readme.contains(&format!("```rust\n{text}```\n")), "README.md does not show src/lib.rs as it is");
+    assert!(
+        readme.contains(&format!("```rust\n{text}```\n")),
+        "README.md does not show src/lib.rs as it is"
+    );
 }
 
 #[test]
