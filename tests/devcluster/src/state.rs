@@ -12,6 +12,9 @@ use crate::{cache, report};
 
 const LOCK: &str = "devcluster.lock";
 
+/// In the temporary root.
+const OPENING: &str = "opening.lock";
+
 /// A locked state directory.
 #[derive(Debug)]
 pub(crate) struct StateDir {
@@ -29,13 +32,15 @@ pub(crate) fn temporary_root() -> PathBuf {
 impl StateDir {
     /// Opens `wanted`, or makes a temporary directory; what an earlier cluster left is removed.
     pub(crate) fn open(wanted: Option<&Path>) -> Result<Self> {
-        let path = wanted.map_or_else(
-            || {
+        // Held until the directory is locked: somebody else's sweep would take a new one for a dead one.
+        let (path, _opening) = match wanted {
+            Some(path) => (path.to_owned(), None),
+            None => {
+                let opening = opening()?;
                 sweep();
-                unused_name()
-            },
-            Path::to_owned,
-        );
+                (unused_name(), Some(opening))
+            }
+        };
         fs::create_dir_all(&path).with_context(|| format!("creating {}", path.display()))?;
         let path = path.canonicalize().with_context(|| format!("finding {}", path.display()))?;
         let marker = path.join(LOCK);
@@ -73,6 +78,13 @@ impl StateDir {
             report::warn(&format!("could not remove {}: {error}", self.path.display()));
         }
     }
+}
+
+/// One process at a time opens a temporary directory.
+fn opening() -> Result<File> {
+    let root = temporary_root();
+    fs::create_dir_all(&root).with_context(|| format!("creating {}", root.display()))?;
+    cache::lock(&root.join(OPENING))
 }
 
 fn unused_name() -> PathBuf {
