@@ -93,7 +93,8 @@ pub fn requeue_after_ms(
     });
     let missing = input.live_replicas != Some(plan.replicas)
         || input.expected().any(|(_, pod)| pod.is_none_or(|pod| pod.redis().is_none()));
-    if plan.suspect.is_some() {
+    // A handover under way is nothing that a pod's change would tell about.
+    if plan.suspect.is_some() || plan.operation.is_some() {
         WAITING_MS
     } else if plan
         .problems

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::heal::meet;
-use super::view::{Fate, View, is_fresh};
+use super::view::{Fate, View};
 use crate::current::PodView;
 use crate::nodes::{SLOTS, SlotSet, share};
 use crate::ordered;
@@ -63,7 +63,7 @@ fn introduce(input: &Input<'_>, view: &View<'_>, new: bool, plan: &mut Plan) {
         }
     }
     for (pod, table) in &view.outsiders {
-        if is_fresh(pod, table) {
+        if view.is_fresh(pod, table) {
             plan.commands.push(meet(pod, speaker));
         }
     }

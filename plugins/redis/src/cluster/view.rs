@@ -193,6 +193,15 @@ impl<'a> View<'a> {
         against * 2 > opinions.len()
     }
 
+    /// Whether a pod holds nothing, owns nothing, and knows nobody but members: it can be introduced without harm.
+    /// One in the middle of an introduction knows some of them already.
+    pub(super) fn is_fresh(&self, pod: &PodView, table: &Table) -> bool {
+        let owns_nothing = table.own().is_some_and(|own| own.master && own.slots.is_empty());
+        let knows_only_ours =
+            table.confirmed().all(|row| row.myself || self.members.contains_key(row.id.as_str()));
+        owns_nothing && knows_only_ours && pod.info().is_some_and(|info| info.keys == 0)
+    }
+
     /// What a pod outside of the cluster is.
     pub(super) fn outsider_state(&self, pod: &PodView) -> &'static str {
         let table = self
@@ -202,16 +211,10 @@ impl<'a> View<'a> {
             .map(|(_, table)| *table);
         match table {
             Some(table) if self.knows(&table.myself) => "Moved",
-            Some(table) if is_fresh(pod, table) => "Fresh",
+            Some(table) if self.is_fresh(pod, table) => "Fresh",
             _ => "Foreign",
         }
     }
-}
-
-/// It knows nobody, owns nothing and holds nothing.
-pub(super) fn is_fresh(pod: &PodView, table: &Table) -> bool {
-    let no_slots = table.own().is_some_and(|own| own.master && own.slots.is_empty());
-    table.is_alone() && no_slots && pod.info().is_some_and(|info| info.keys == 0)
 }
 
 /// The ids of the largest group of nodes that know each other: by slots, then by size, then by ordinal.

@@ -113,6 +113,14 @@ fn fresh_nodes_get_epochs_then_meet_then_slots_then_replicas() {
 }
 
 #[test]
+fn a_node_in_the_middle_of_its_introduction_is_no_foreigner() {
+    let mut situation = Situation { shards: 3, ..Situation::of((0..3).map(fresh).collect()) };
+    let half = [row(0, None, None), row(2, None, None)];
+    situation.pods[2] = node(2, master("f", 0, 0), &half);
+    assert!(!problems(&situation.cluster()).contains(&"ForeignNode"));
+}
+
+#[test]
 fn slots_are_not_given_out_while_a_pod_is_missing_or_holds_data() {
     let rows: Vec<Row> = (0..3).map(|ordinal| row(ordinal, None, None)).collect();
     let met =

@@ -205,7 +205,7 @@ proptest! {
                 let Some(Word::IpOf(other)) = command.words.get(2) else { return Err(TestCaseError::fail("no address")) };
                 for met in [pod, find(other)] {
                     let table = met.redis().unwrap().table.as_ref().unwrap();
-                    let alone = table.is_alone();
+                    let alone = table.confirmed().count() <= 1;
                     let known = situation.pods.iter().filter(|pod| pod.name != met.name)
                         .filter_map(|pod| pod.redis()?.table.as_ref())
                         .any(|other| other.knows(&table.myself));
