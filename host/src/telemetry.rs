@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use host_core::queue::Priority;
 use host_kube::Scope;
 use host_wasm::{LogLevel, LogLine};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -276,11 +277,17 @@ impl Metrics {
             self.info.get_or_create(&label).set(1);
         }
         let (depth, delayed) = host.dispatch.depth();
-        for (lane, priority, count) in depth {
-            let plugin = plugins.iter().find(|plugin| plugin.lane == lane);
-            let controller = plugin.map_or_else(String::new, |plugin| plugin.name().to_owned());
-            let label = ByPriority { controller, priority: priority.as_str() };
-            self.depth.get_or_create(&label).set(gauge(count));
+        for plugin in &plugins {
+            for priority in Priority::ALL {
+                let waiting = depth
+                    .iter()
+                    .filter(|(lane, which, _)| *lane == plugin.lane && *which == priority)
+                    .map(|(_, _, count)| count)
+                    .sum::<usize>();
+                let controller = plugin.name().to_owned();
+                let label = ByPriority { controller, priority: priority.as_str() };
+                self.depth.get_or_create(&label).set(gauge(waiting));
+            }
         }
         self.delayed.set(gauge(delayed));
         for informer in host.informers.report() {

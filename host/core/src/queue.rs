@@ -44,6 +44,9 @@ pub enum Priority {
 }
 
 impl Priority {
+    /// Every priority, lowest first.
+    pub const ALL: [Self; 4] = [Self::Sweep, Self::Timer, Self::Child, Self::User];
+
     /// For metrics.
     pub fn as_str(self) -> &'static str {
         match self {

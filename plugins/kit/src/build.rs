@@ -6,6 +6,7 @@
 //! **Invariant:** no path of the machine gets into the component, and no flag of the caller's environment changes it.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -90,6 +91,8 @@ pub fn build(package_dir: &Path, options: &BuildOptions) -> Result<Built, BuildE
     let package = Package::read(package_dir)?;
     check_target()?;
     let target = package.target_directory.join("plugins");
+    // Two builds with different ids write the same module file: the second waits until the first has read it.
+    let _lock = lock(&target)?;
     run_cargo(package_dir, &package, &target, options)?;
     let module_path = target.join(TARGET).join("plugin").join(format!("{}.wasm", package.library));
     let module = read(&module_path)?;
@@ -207,6 +210,16 @@ fn registries() -> Vec<PathBuf> {
     let mut registries: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     registries.sort();
     registries
+}
+
+/// Held until the file is dropped.
+fn lock(target: &Path) -> Result<File, BuildError> {
+    let path = target.join("kit.lock");
+    let file = |source| BuildError::File { doing: "locking", path: path.clone(), source };
+    std::fs::create_dir_all(target).map_err(file)?;
+    let lock = File::create(&path).map_err(file)?;
+    lock.lock().map_err(file)?;
+    Ok(lock)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, BuildError> {

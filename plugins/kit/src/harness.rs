@@ -205,8 +205,9 @@ fn scenario_files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if name.ends_with(".yaml") && !name.ends_with(".golden.yaml") {
+        let is_yaml = path.extension().is_some_and(|extension| extension == "yaml");
+        let is_golden = path.file_stem().is_some_and(|stem| Path::new(stem).extension().is_some());
+        if is_yaml && !is_golden {
             paths.push(path);
         }
     }

@@ -33,13 +33,12 @@ impl StateDir {
     /// Opens `wanted`, or makes a temporary directory; what an earlier cluster left is removed.
     pub(crate) fn open(wanted: Option<&Path>) -> Result<Self> {
         // Held until the directory is locked: somebody else's sweep would take a new one for a dead one.
-        let (path, _opening) = match wanted {
-            Some(path) => (path.to_owned(), None),
-            None => {
-                let opening = opening()?;
-                sweep();
-                (unused_name(), Some(opening))
-            }
+        let (path, _opening) = if let Some(path) = wanted {
+            (path.to_owned(), None)
+        } else {
+            let opening = opening()?;
+            sweep();
+            (unused_name(), Some(opening))
         };
         fs::create_dir_all(&path).with_context(|| format!("creating {}", path.display()))?;
         let path = path.canonicalize().with_context(|| format!("finding {}", path.display()))?;

@@ -1,5 +1,13 @@
 //! The host, deployed from `deploy/` under its real RBAC, on a real control plane with real Redis servers.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests and their helpers"
+)]
+
 use devcluster::{DevCluster, Signal, wait_for};
 use it::{
     HOST, PATIENCE, apply, condition, deployed, event, host_restarts, json, object, plugin, pod_ip,
@@ -190,7 +198,7 @@ async fn a_bad_plugin_is_refused_and_the_good_one_keeps_running() {
         ("truncated", good[..good.len() / 2].to_vec(), ""),
         ("text", b"not a component".to_vec(), ""),
         ("module", core_module, "core module"),
-        ("oversized", vec![0; 900_000], ""),
+        ("noise", vec![0xff; 900_000], ""),
     ];
     for (name, bytes, said) in bad {
         let file =

@@ -1,5 +1,7 @@
 //! Returns what its parent's spec says, and breaks every rule on request: the engine's rules are tested with it.
 
+#![allow(clippy::indexing_slicing, reason = "a JSON value answers null for what is not there")]
+
 use operator_host_sdk::{
     Condition, Context, Decision, Descriptor, Desired, Failure, Kind, ObjectQuery, OnImmutable,
     Plugin, Stop,
@@ -27,7 +29,7 @@ struct Strings {
     text: String,
     /// Whether they are immutable, and what to do about it: `report` or `recreate`.
     immutable: Option<String>,
-    /// ServiceAccounts that get the label `puppet`.
+    /// `ServiceAccounts` that get the label `puppet`.
     label: Vec<String>,
     /// Names of ConfigMaps to read.
     read: Vec<String>,
