@@ -119,6 +119,13 @@ async fn send_all(
             }
         };
         tokio::select! {
+            // In order, so that no chance decides; a series is due once a minute, so events are not kept waiting.
+            biased;
+            () = wait => {
+                for patch in book.due(Some(Instant::now())) {
+                    send(&client, &mut book, patch, &counters).await;
+                }
+            }
             message = waiting.recv() => {
                 let Some((reporter, regarding, event)) = message else { break };
                 match book.record(&reporter, &regarding, &event, Instant::now()) {
@@ -127,11 +134,6 @@ async fn send_all(
                     Err(series::RateLimited) => {
                         counters.rate_limited.fetch_add(1, Ordering::Relaxed);
                     }
-                }
-            }
-            () = wait => {
-                for patch in book.due(Some(Instant::now())) {
-                    send(&client, &mut book, patch, &counters).await;
                 }
             }
         }

@@ -68,7 +68,7 @@ fn the_tutorial_shows_the_files_of_this_plugin() {
         "sample.yaml",
     ] {
         let text = std::fs::read_to_string(directory.join(file)).unwrap();
-        let fence = if file.ends_with(".rs") { "rust" } else { "yaml" };
+        let fence = if file.starts_with("src/") { "rust" } else { "yaml" };
         let block = format!("```{fence}\n{text}```\n");
         assert!(tutorial.contains(&block), "docs/first-plugin.md does not show {file} as it is");
     }

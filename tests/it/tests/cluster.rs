@@ -10,8 +10,8 @@
 
 use devcluster::{DevCluster, Signal, wait_for};
 use it::{
-    HOST, PATIENCE, apply, condition, deployed, event, host_restarts, json, object, plugin, pod_ip,
-    ready, redis_cluster, root,
+    HOST, PATIENCE, apply, condition, deployed, event, host_log, host_restarts, json, object,
+    plugin, pod_ip, ready, redis_cluster, root,
 };
 use serde_json::Value;
 use tokio::sync::{Mutex, OnceCell};
@@ -165,6 +165,37 @@ async fn a_sharded_cluster_covers_every_slot() {
             assert!(info.contains(expected), "{expected} is missing on {address}: {info}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_cluster_with_a_password_works_and_the_password_shows_nowhere() {
+    let cluster = cluster().await;
+    let secrets = root().unwrap().join("deploy/plugins/redis/secrets");
+    cluster.kubectl(&["apply", "--server-side", "-k", &secrets.to_string_lossy()]).await.unwrap();
+    apply(cluster, "auth", "apiVersion: v1\nkind: Secret\nmetadata: {name: login}\nstringData: {password: open-sesame}\n")
+        .await
+        .unwrap();
+    let spec = "{replicas: 2, auth: {passwordSecretRef: {name: login, key: password}}}";
+    apply(cluster, "auth", &redis_cluster("locked", spec)).await.unwrap();
+    let parent = ready(cluster, "auth", "locked").await.unwrap();
+    let address = pod_ip(cluster, "auth", &master(&parent)).await.unwrap();
+    assert!(!set(&address, "key", "value"), "without the password nothing is written");
+    let client = redis::Client::open(format!("redis://:open-sesame@{address}:6379")).unwrap();
+    let mut connection = client.get_connection().unwrap();
+    redis::cmd("SET").arg("key").arg("value").query::<()>(&mut connection).unwrap();
+    let everything = cluster
+        .kubectl(&[
+            "-n",
+            "auth",
+            "get",
+            "redisclusters,statefulsets,configmaps,pods,events",
+            "-o",
+            "yaml",
+        ])
+        .await
+        .unwrap();
+    assert!(!everything.contains("open-sesame"));
+    assert!(!host_log(cluster).await.unwrap().contains("open-sesame"));
 }
 
 #[tokio::test]

@@ -68,8 +68,8 @@ impl Host {
         loop {
             match self.log.recv_timeout(it::PATIENCE) {
                 Ok(line) if line.contains(text) => return line,
-                Ok(line) => seen.push_str(&format!("{line}\n")),
-                Err(_) => panic!("{text:?} was not logged, but\n{seen}"),
+                Ok(line) => seen.extend([line.as_str(), "\n"]),
+                Err(error) => panic!("{text:?} was not logged ({error}), but\n{seen}"),
             }
         }
     }

@@ -212,7 +212,7 @@ fn the_released_contract_is_frozen() {
         .filter(|line| !line.is_empty())
         .flat_map(|line| [line, "\n"])
         .collect();
-    let digest: String = Sha256::digest(bare).iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = format!("{:x}", Sha256::digest(bare));
     assert_eq!(digest, WIT_V1, "a type of wit/v1 has changed; wit/README.md says what may");
 }
 
