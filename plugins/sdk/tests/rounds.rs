@@ -47,6 +47,7 @@ fn pod(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "n"}})
 }
 
+#[expect(clippy::panic, reason = "a test's own helper, which clippy does not count as a test")]
 fn asked(snapshot: Snapshot) -> Vec<Query> {
     match testing::call::<Watcher>(snapshot) {
         Ok(Verdict::Ask(queries)) => queries,
