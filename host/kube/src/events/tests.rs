@@ -116,6 +116,20 @@ async fn repeats_are_counted_and_written_once_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn each_series_keeps_its_own_time() {
+    let case = accepting();
+    for note in ["a", "a", "b", "b"] {
+        case.record(note);
+        tokio::time::sleep(Duration::from_secs(15)).await;
+    }
+    case.log.wait_for("PATCH").await;
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    assert_eq!(case.bodies("PATCH").len(), 1);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(case.bodies("PATCH").len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn another_note_is_another_event_and_so_is_a_late_repeat() {
     let case = accepting();
     case.record("a");

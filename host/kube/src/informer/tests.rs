@@ -384,11 +384,12 @@ async fn one_watch_serves_all_and_outlives_them_by_a_minute() {
     tokio::time::sleep(Duration::from_secs(50)).await;
     let third = informers.subscribe(kind.clone(), Scope::All);
     assert!(third.store().is_synced());
-    // The timer of the first farewell must not end what was taken up again.
-    tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!(informers.report().len(), 1);
+    // The timer of the first farewell must not end what was taken up since, nor cut the second one short.
+    tokio::time::sleep(Duration::from_secs(5)).await;
     drop(third);
-    tokio::time::sleep(Duration::from_secs(70)).await;
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    assert_eq!(informers.report().len(), 1);
+    tokio::time::sleep(Duration::from_secs(20)).await;
     assert!(informers.report().is_empty());
     assert_eq!(log.lines(LIST).len(), 1);
     let fourth = informers.subscribe(kind, Scope::All);
