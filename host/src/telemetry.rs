@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use host_core::queue::Priority;
 use host_kube::Scope;
 use host_wasm::{LogLevel, LogLine};
@@ -27,6 +28,9 @@ pub(crate) fn init(filter: &str, format: LogFormat) -> anyhow::Result<()> {
             "--log {filter:?} is not a log filter such as `info` or `operator_host=debug`: {error}"
         )
     })?;
+    // The Kubernetes client logs refused answers whole at `debug`, and an answer may hold a Secret.
+    let filter =
+        filter.add_directive("kube_client=info".parse().context("a directive of our own")?);
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
         LogFormat::Text => builder.with_ansi(false).init(),
