@@ -111,10 +111,12 @@ async fn run(
     report::events(host, plugin, observation, &decision.events);
     let finished = decision.finished;
     let requeue = decision.requeue_after.unwrap_or(host.resync);
-    report::status(host, plugin, observation, &plan, &mut run, decision.status).await?;
+    let status = report::status(host, plugin, observation, &plan, &mut run, decision.status).await;
     let problem = run.outcome.first_problem().is_some();
     record.previous = Some(Arc::new(run.outcome));
     host.dispatch.remember_writes(key, run.writes);
+    // What was done is remembered first: a status that could not be written does not undo it.
+    status?;
     if run.retry {
         return Ok(Done::Failed);
     }

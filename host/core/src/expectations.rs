@@ -33,13 +33,14 @@ pub struct Expectations {
 }
 
 impl Expectations {
-    /// Remembers what a run has written. Replaces what an earlier run left.
+    /// Remembers what a run has written, besides what it has written before. A run starts with nothing pending.
     pub fn expect(&mut self, parent: ParentKey, writes: Vec<(ObjectId, Expected)>, now: Moment) {
         if writes.is_empty() {
-            self.pending.remove(&parent);
-        } else {
-            self.pending.insert(parent, (now + READ_YOUR_WRITES_DEADLINE, writes));
+            return;
         }
+        let (deadline, pending) = self.pending.entry(parent).or_default();
+        *deadline = now + READ_YOUR_WRITES_DEADLINE;
+        pending.extend(writes);
     }
 
     /// Whether the cache is fresh enough to run this parent. `seen` looks an object up in the cache.
@@ -133,6 +134,15 @@ mod tests {
         expectations.expect(parent(), vec![(id(), Expected::Version(7))], Duration::ZERO);
         assert!(expectations.is_own_write(&parent(), &id(), 7));
         assert!(!expectations.is_own_write(&parent(), &id(), 8));
+    }
+
+    #[test]
+    fn a_second_write_of_a_run_does_not_hide_the_first() {
+        let mut expectations = Expectations::default();
+        expectations.expect(parent(), vec![(id(), Expected::Version(7))], Duration::ZERO);
+        expectations.expect(parent(), vec![(id(), Expected::Version(9))], Duration::ZERO);
+        assert!(!expectations.satisfied(&parent(), Duration::ZERO, |_| Some(seen("u", 8))));
+        assert!(expectations.satisfied(&parent(), Duration::ZERO, |_| Some(seen("u", 9))));
     }
 
     #[test]
