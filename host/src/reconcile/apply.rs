@@ -93,6 +93,19 @@ async fn release(
     uid: &str,
     run: &mut Run,
 ) -> ObjectResult {
+    let body = bare(id, uid);
+    match host.cluster.apply(id, &plugin.field_manager(), &body).await {
+        Ok(object) => {
+            tracing::info!(object = %id, action = "released", "applied");
+            run.writes.push((id.clone(), Expected::Version(object.resource_version)));
+            ObjectResult::Applied
+        }
+        Err(error) => failed(&error, run),
+    }
+}
+
+/// The smallest apply configuration: which object, and exactly that one.
+pub(super) fn bare(id: &host_core::ident::ObjectId, uid: &str) -> Map<String, Value> {
     let mut metadata = Map::new();
     metadata.insert("name".to_owned(), Value::from(&*id.key.name));
     metadata.insert("uid".to_owned(), Value::from(uid));
@@ -103,14 +116,7 @@ async fn release(
     body.insert("apiVersion".to_owned(), Value::from(id.kind.api_version.as_str()));
     body.insert("kind".to_owned(), Value::from(id.kind.kind.as_str()));
     body.insert("metadata".to_owned(), Value::Object(metadata));
-    match host.cluster.apply(id, &plugin.field_manager(), &body).await {
-        Ok(object) => {
-            tracing::info!(object = %id, action = "released", "applied");
-            run.writes.push((id.clone(), Expected::Version(object.resource_version)));
-            ObjectResult::Applied
-        }
-        Err(error) => failed(&error, run),
-    }
+    body
 }
 
 async fn delete(

@@ -7,9 +7,10 @@ use host_core::queue::ParentKey;
 use host_core::status::{Reconciled, merge};
 use host_kube::{ApiErrorKind, Regarding};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::Run;
+use super::apply::bare;
 use super::finalize::id;
 use super::observe::Observation;
 use crate::error::{Error, chain};
@@ -114,15 +115,7 @@ async fn write(
         return Ok(None);
     };
     let id = id(observation);
-    let mut body = Map::new();
-    body.insert("apiVersion".to_owned(), Value::from(id.kind.api_version.as_str()));
-    body.insert("kind".to_owned(), Value::from(id.kind.kind.as_str()));
-    let metadata = if id.key.namespace.is_empty() {
-        json!({ "name": &*id.key.name, "uid": &*parent.uid })
-    } else {
-        json!({ "name": &*id.key.name, "namespace": &*id.key.namespace, "uid": &*parent.uid })
-    };
-    body.insert("metadata".to_owned(), metadata);
+    let mut body = bare(&id, &parent.uid);
     body.insert("status".to_owned(), Value::Object(status));
     match host.cluster.patch_status(&id, &plugin.field_manager(), &body).await {
         Ok(object) => Ok(Some((id, Expected::Version(object.resource_version)))),
