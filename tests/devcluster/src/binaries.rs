@@ -187,12 +187,13 @@ fn run_reporting(command: &mut Command, log: &Path, label: &str, progress: Progr
     Ok(())
 }
 
-fn find_go() -> Result<PathBuf> {
+/// The `go` command; the error says how to get it.
+pub fn find_go() -> Result<PathBuf> {
     let fallback = PathBuf::from("/usr/local/go/bin/go");
     crate::requirements::find_program("go")
         .or_else(|| fallback.is_file().then_some(fallback))
         .context(
-            "`go` is not on PATH; it builds the control plane. Install Go 1.21 or newer with: \
+            "`go` is not on PATH; it builds what is written in Go. Install Go 1.21 or newer with: \
              apt-get install golang-go (it fetches the toolchain that go.mod names by itself), or \
              set KUBEBUILDER_ASSETS to a directory with kube-apiserver, \
              kube-controller-manager, etcd and kubectl",

@@ -47,7 +47,7 @@ mod servers;
 mod state;
 mod wait;
 
-pub use binaries::ControlPlane;
+pub use binaries::{ControlPlane, find_go};
 pub use cluster::{DevCluster, Options};
 pub use requirements::ensure_requirements;
 pub use rustix::process::Signal;
