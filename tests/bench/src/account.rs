@@ -1,0 +1,136 @@
+//! Counting API requests by who made them and by verb.
+//!
+//! The API server counts requests by flow schema. So each candidate has an account of its own, and each account a flow
+//! schema for each verb: nobody else's requests (the benchmark's, the controllers') are among them, and nothing has to be
+//! subtracted. The priority level is `exempt`: the server limits neither candidate.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context as _;
+use devcluster::DevCluster;
+use serde_json::{Value, json};
+
+use crate::api::Api;
+
+/// The verbs the API server tells apart, and `other`: what is no resource, such as discovery.
+const VERBS: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "delete"];
+const OTHER: &str = "other";
+/// What the API server calls the counter.
+const COUNTER: &str = "apiserver_flowcontrol_dispatched_requests_total";
+
+/// Requests by verb; every verb is there.
+pub(crate) type Requests = BTreeMap<&'static str, u64>;
+
+/// A service account.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Account {
+    /// Where it is, and what it is called: both have the same name.
+    pub(crate) name: &'static str,
+}
+
+impl Account {
+    fn schema(self, verb: &str) -> String {
+        format!("bench-{}-{verb}", self.name)
+    }
+
+    /// Has its requests counted from now on.
+    pub(crate) async fn count(self, cluster: &DevCluster) -> anyhow::Result<()> {
+        let schemas: Vec<Value> =
+            VERBS.into_iter().chain([OTHER]).map(|verb| self.flow_schema(verb)).collect();
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": schemas});
+        cluster.kubectl_stdin(&["apply", "-f", "-"], &list.to_string()).await?;
+        Ok(())
+    }
+
+    fn flow_schema(self, verb: &str) -> Value {
+        let account = json!({"name": self.name, "namespace": self.name});
+        let mut rule = json!({"subjects": [{"kind": "ServiceAccount", "serviceAccount": account}]});
+        let what = if verb == OTHER {
+            ("nonResourceRules", json!([{"verbs": ["*"], "nonResourceURLs": ["*"]}]))
+        } else {
+            let all = json!(["*"]);
+            let resources = json!([{
+                "verbs": [verb], "apiGroups": all, "resources": all, "namespaces": all, "clusterScope": true,
+            }]);
+            ("resourceRules", resources)
+        };
+        if let Some(rule) = rule.as_object_mut() {
+            rule.insert(what.0.to_owned(), what.1);
+        }
+        json!({
+            "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "FlowSchema",
+            "metadata": {"name": self.schema(verb)},
+            "spec": {
+                "priorityLevelConfiguration": {"name": "exempt"},
+                "matchingPrecedence": 10,
+                "rules": [rule],
+            },
+        })
+    }
+
+    /// Requests so far.
+    pub(crate) async fn requests(self, api: &Api) -> anyhow::Result<Requests> {
+        let metrics = api.metrics().await?;
+        let count = |verb| (verb, counted(&metrics, &self.schema(verb)));
+        Ok(VERBS.into_iter().chain([OTHER]).map(count).collect())
+    }
+
+    /// A kubeconfig with a token of this account, made from the administrator's.
+    pub(crate) async fn kubeconfig(self, cluster: &DevCluster) -> anyhow::Result<String> {
+        let token = cluster
+            .kubectl(&["-n", self.name, "create", "token", self.name, "--duration", "24h"])
+            .await?;
+        let text = cluster.kubectl(&["config", "view", "--raw", "--minify", "-o", "json"]).await?;
+        let mut config: Value = serde_json::from_str(&text).context("kubectl printed no JSON")?;
+        let user = config.pointer_mut("/users/0/user").context("the kubeconfig has no user")?;
+        *user = json!({"token": token.trim()});
+        Ok(config.to_string())
+    }
+}
+
+/// What has changed between two samples.
+pub(crate) fn difference(after: &Requests, before: &Requests) -> Requests {
+    let since = |(verb, count): (&&'static str, &u64)| {
+        (*verb, count.saturating_sub(before.get(verb).copied().unwrap_or_default()))
+    };
+    after.iter().map(since).collect()
+}
+
+/// Those that change something.
+pub(crate) fn writes(requests: &Requests) -> u64 {
+    ["create", "update", "patch", "delete"].iter().filter_map(|verb| requests.get(verb)).sum()
+}
+
+fn counted(metrics: &str, schema: &str) -> u64 {
+    let label = format!("flow_schema=\"{schema}\"");
+    let samples = metrics.lines().filter(|line| {
+        line.strip_prefix(COUNTER)
+            .is_some_and(|rest| rest.starts_with('{') && rest.contains(&label))
+    });
+    samples.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_one_schema_only() {
+        let metrics = "\
+apiserver_flowcontrol_dispatched_requests_total{flow_schema=\"bench-a-get\",priority_level=\"exempt\"} 3
+apiserver_flowcontrol_dispatched_requests_total{flow_schema=\"bench-a-get\",priority_level=\"x\"} 4
+apiserver_flowcontrol_dispatched_requests_total{flow_schema=\"bench-a-getter\",priority_level=\"exempt\"} 50
+apiserver_flowcontrol_rejected_requests_total{flow_schema=\"bench-a-get\",priority_level=\"exempt\"} 600
+";
+        assert_eq!(counted(metrics, "bench-a-get"), 7);
+    }
+
+    #[test]
+    fn reads_are_no_writes() {
+        let before = Requests::from([("get", 1), ("patch", 1)]);
+        let after = Requests::from([("get", 9), ("patch", 4), ("create", 2)]);
+        let since = difference(&after, &before);
+        assert_eq!(since, Requests::from([("get", 8), ("patch", 3), ("create", 2)]));
+        assert_eq!(writes(&since), 5);
+    }
+}

@@ -1,0 +1,95 @@
+//! Builds what is compared: the host and its plugins by cargo, the peer by Go.
+//!
+//! **Invariant:** nothing is written into the checkout.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+
+/// What was built.
+#[derive(Debug)]
+pub(crate) struct Built {
+    /// The repository.
+    pub(crate) root: PathBuf,
+    /// The host's binary, release profile.
+    pub(crate) host: PathBuf,
+    /// The component with the benchmark's logic.
+    pub(crate) plugin: PathBuf,
+    /// A component whose parent kind does not exist in the benchmark's cluster.
+    pub(crate) failing_plugin: PathBuf,
+    /// The peer's binary.
+    pub(crate) peer: PathBuf,
+}
+
+/// Builds everything, showing the compilers' progress.
+pub(crate) fn all() -> anyhow::Result<Built> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = root.canonicalize().context("cannot find the repository")?;
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let folder = target.join("bench");
+    std::fs::create_dir_all(&folder).context("cannot create the build directory")?;
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    // Both in one go: built alone, each would select other features of what they share.
+    let packages =
+        ["build", "--release", "--package", "operator-host", "--package", "operator-host-kit"];
+    run(Command::new(cargo).args(packages).current_dir(&root))?;
+    let built = Built {
+        host: target.join("release/operator-host"),
+        plugin: folder.join("tutorial.wasm"),
+        failing_plugin: folder.join("hello.wasm"),
+        peer: peer(&root)?,
+        root,
+    };
+    plugin(&built, "tests/bench/plugin", &built.plugin)?;
+    plugin(&built, "plugins/hello", &built.failing_plugin)?;
+    Ok(built)
+}
+
+fn plugin(built: &Built, source: &str, out: &Path) -> anyhow::Result<()> {
+    let mut build = Command::new(built.host.with_file_name("operator-host-kit"));
+    run(build.args(["build", source, "--out"]).arg(out).current_dir(&built.root))
+}
+
+/// Go keeps what it has compiled and notices what has changed; only the linking is done again. The name says the
+/// version, so that checkouts of different versions do not take turns.
+fn peer(root: &Path) -> anyhow::Result<PathBuf> {
+    let folder = devcluster::cache::cache_root()?;
+    std::fs::create_dir_all(&folder).context("cannot create the cache directory")?;
+    let binary = folder.join(format!("bench-peer-{}", peer_version(root)?));
+    let go = devcluster::find_go()?;
+    let mut build = Command::new(go);
+    build
+        .args(["build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", "-s -w", "-o"])
+        .arg(&binary)
+        .arg(".")
+        .env("GOWORK", "off")
+        .current_dir(root.join("tests/bench/peer"));
+    run(&mut build)?;
+    Ok(binary)
+}
+
+/// The version of controller-runtime that the peer pins.
+pub(crate) fn peer_version(root: &Path) -> anyhow::Result<String> {
+    let manifest = std::fs::read_to_string(root.join("tests/bench/peer/go.mod"))
+        .context("cannot read the peer's go.mod")?;
+    let pinned = manifest
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("sigs.k8s.io/controller-runtime "));
+    Ok(pinned.context("the peer's go.mod does not pin controller-runtime")?.trim().to_owned())
+}
+
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    // Standard output is for the last line alone.
+    let program: OsString = command.get_program().to_owned();
+    let status = command
+        .stdout(std::io::stderr())
+        .status()
+        .with_context(|| format!("cannot run {}", program.display()))?;
+    if !status.success() {
+        bail!("{command:?} has failed: {status}");
+    }
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! What a process has used, as the kernel counts it.
+
+use anyhow::Context as _;
+
+/// CPU time of one process and of the children it has waited for (the host compiles plugins in one), and its memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Usage {
+    /// User and system time since the start, seconds.
+    pub(crate) cpu_s: f64,
+    /// The largest resident set so far, bytes.
+    pub(crate) rss_peak_bytes: u64,
+}
+
+/// Reads `/proc`.
+pub(crate) fn of(pid: u32) -> anyhow::Result<Usage> {
+    let read = |file: &str| {
+        let path = format!("/proc/{pid}/{file}");
+        std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))
+    };
+    let ticks = ticks(&read("stat")?).context("/proc/PID/stat has another form")?;
+    let kib = peak_kib(&read("status")?).context("/proc/PID/status has no VmHWM")?;
+    #[expect(clippy::cast_precision_loss, reason = "a benchmark's ticks fit 52 bits")]
+    let cpu_s = ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
+    Ok(Usage { cpu_s, rss_peak_bytes: kib * 1024 })
+}
+
+/// `utime`, `stime`, `cutime`, `cstime`: fields 14 to 17, counted behind the command's closing parenthesis, which may itself hold spaces.
+fn ticks(stat: &str) -> Option<u64> {
+    let (_, behind) = stat.rsplit_once(')')?;
+    let fields = behind.split_whitespace().skip(11).take(4);
+    fields.map(|field| field.parse::<u64>().ok()).sum()
+}
+
+fn peak_kib(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_the_kernel_writes() {
+        let stat = "7 (a ) b) S 1 7 7 0 -1 4194560 100 0 0 0 150 50 9 9 20 0 4 0 100 0 0";
+        assert_eq!(ticks(stat), Some(218));
+        assert_eq!(peak_kib("Name:\tx\nVmHWM:\t  5120 kB\nVmRSS:\t 1 kB\n"), Some(5120));
+        assert!(of(std::process::id()).unwrap().rss_peak_bytes > 0);
+    }
+}
