@@ -14,6 +14,7 @@ pub mod grants;
 pub mod guard;
 pub mod ident;
 pub mod interest;
+pub mod lease;
 pub mod limits;
 pub mod object;
 pub mod plan;

@@ -1,4 +1,7 @@
 //! The one place that sends requests: each with a deadline, each failure classified.
+//!
+//! **Invariant:** what changes the cluster goes through [`Client::change`], and so through the gate; only the Lease
+//! that decides about the gate does not.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -7,9 +10,12 @@ use std::time::Duration;
 use futures::AsyncBufRead;
 use host_core::ident::{Kind, ObjectId};
 use http::Request;
+use tokio::time::Instant;
 
 use crate::discovery::Discovery;
-use crate::error::ApiError;
+use crate::error::{ApiError, ApiErrorKind};
+use crate::gate::Gate;
+use crate::request::{self, OnRequest, RequestDone};
 
 /// How long one call may take, kube's retries of 429, 503 and 504 included. The API server gives up after 60 s;
 /// a reconcile would rather try again later.
@@ -21,6 +27,8 @@ pub struct Client {
     kube: kube::Client,
     address: Arc<str>,
     pub(crate) discovery: Arc<Discovery>,
+    gate: Gate,
+    on_request: Option<OnRequest>,
 }
 
 /// What a request is for: the beginning of its error message, and whether its answer may be quoted.
@@ -48,12 +56,46 @@ pub(crate) fn is_secret(kind: &Kind) -> bool {
 impl Client {
     /// Wraps a kube client: a test's fake service comes in here. `address` is for messages.
     pub fn from_kube(kube: kube::Client, address: &str) -> Self {
-        Self { kube, address: address.into(), discovery: Arc::default() }
+        Self {
+            kube,
+            address: address.into(),
+            discovery: Arc::default(),
+            gate: Gate::open(),
+            on_request: None,
+        }
+    }
+
+    /// The same client, whose changes go through a gate: while it is closed they fail with
+    /// [`ApiErrorKind::NotLeader`] and are not sent.
+    #[must_use]
+    pub fn gated(self, gate: Gate) -> Self {
+        Self { gate, ..self }
+    }
+
+    /// The same client, which tells of every request it has made.
+    #[must_use]
+    pub fn observed(self, on_request: OnRequest) -> Self {
+        Self { on_request: Some(on_request), ..self }
     }
 
     /// Where the API server is, for messages.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Sends a request that changes something, if the gate is open, and takes the whole answer. It is given up when
+    /// the lease ends: from then on another host may write.
+    pub(crate) async fn change(
+        &self,
+        purpose: &Purpose,
+        request: Request<Vec<u8>>,
+        deadline: Duration,
+    ) -> Result<String, ApiError> {
+        self.gate.check().map_err(|closed| {
+            ApiError::new(purpose, ApiErrorKind::NotLeader, &closed.to_string())
+        })?;
+        let left = self.gate.lease_end().map(|end| end.saturating_duration_since(Instant::now()));
+        self.text(purpose, request, left.unwrap_or(deadline).min(deadline)).await
     }
 
     /// Sends a request and takes the whole answer.
@@ -63,11 +105,8 @@ impl Client {
         request: Request<Vec<u8>>,
         deadline: Duration,
     ) -> Result<String, ApiError> {
-        match tokio::time::timeout(deadline, self.kube.request_text(request)).await {
-            Ok(Ok(text)) => Ok(text),
-            Ok(Err(error)) => Err(ApiError::from_kube(purpose, &error)),
-            Err(_) => Err(ApiError::timed_out(purpose, deadline)),
-        }
+        let verb = request::verb(&request);
+        self.answer(purpose, verb, self.kube.request_text(request), deadline).await
     }
 
     /// Sends a request whose answer goes on; the deadline is for its head.
@@ -76,10 +115,27 @@ impl Client {
         purpose: &Purpose,
         request: Request<Vec<u8>>,
     ) -> Result<impl AsyncBufRead + use<>, ApiError> {
-        match tokio::time::timeout(CALL_DEADLINE, self.kube.request_stream(request)).await {
-            Ok(Ok(stream)) => Ok(stream),
+        let verb = request::verb(&request);
+        self.answer(purpose, verb, self.kube.request_stream(request), CALL_DEADLINE).await
+    }
+
+    async fn answer<T>(
+        &self,
+        purpose: &Purpose,
+        verb: &'static str,
+        call: impl Future<Output = kube::Result<T>>,
+        deadline: Duration,
+    ) -> Result<T, ApiError> {
+        let began = Instant::now();
+        let answer = tokio::time::timeout(deadline, call).await;
+        if let Some(on_request) = &self.on_request {
+            let code = answer.as_ref().map_or(0, request::code);
+            on_request(&RequestDone { verb, code, took: began.elapsed() });
+        }
+        match answer {
+            Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(ApiError::from_kube(purpose, &error)),
-            Err(_) => Err(ApiError::timed_out(purpose, CALL_DEADLINE)),
+            Err(_) => Err(ApiError::timed_out(purpose, deadline)),
         }
     }
 }

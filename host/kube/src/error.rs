@@ -46,6 +46,8 @@ pub enum ApiErrorKind {
     Unavailable,
     /// The server answered something that is not a Kubernetes object.
     Malformed,
+    /// Not sent: this host does not lead, and must not write.
+    NotLeader,
 }
 
 impl ApiErrorKind {
@@ -65,6 +67,7 @@ impl ApiErrorKind {
             Self::Expired => "Expired",
             Self::Unavailable => "Unavailable",
             Self::Malformed => "Malformed",
+            Self::NotLeader => "NotLeader",
         }
     }
 }

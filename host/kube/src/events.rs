@@ -158,7 +158,7 @@ async fn send(client: &Client, book: &mut Book, write: Write, counters: &Counter
         .header(http::header::CONTENT_TYPE, content)
         .body(body.into_bytes());
     let sent = match request {
-        Ok(request) => client.text(&purpose, request, DEADLINE).await,
+        Ok(request) => client.change(&purpose, request, DEADLINE).await,
         Err(error) => Err(ApiError::new(&purpose, ApiErrorKind::Invalid, &error.to_string())),
     };
     if let Err(error) = sent {

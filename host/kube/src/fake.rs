@@ -21,6 +21,7 @@ use crate::client::Client;
 pub(crate) struct Asked {
     pub(crate) line: String,
     pub(crate) content_type: String,
+    pub(crate) accept: String,
     pub(crate) body: String,
     pub(crate) at: Instant,
 }
@@ -31,6 +32,8 @@ pub(crate) enum Answer {
     Whole(u16, String),
     /// Lines as they are sent; the watch ends when the sender is dropped.
     Lines(mpsc::UnboundedReceiver<String>),
+    /// The answer of now, some time later.
+    Late(Duration, Box<Answer>),
     /// Nothing, ever.
     Silence,
 }
@@ -114,8 +117,17 @@ fn discovery(line: &str) -> Option<Answer> {
     }
 }
 
-/// A client of a server that answers as told, and the log of what it was asked.
+/// A client of a server that answers as told and is known to list by pages, and the log of what it was asked.
 pub(crate) fn client(answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> (Client, Log) {
+    let (client, log) = streaming(answer);
+    client.discovery.lists_by_pages_only();
+    (client, log)
+}
+
+/// The same, of which it is not known yet that it lists by pages.
+pub(crate) fn streaming(
+    answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
+) -> (Client, Log) {
     let log = Log::default();
     let (answer, record) = (Arc::new(answer), log.clone());
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -123,13 +135,14 @@ pub(crate) fn client(answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static) 
         async move {
             let (head, body) = request.into_parts();
             let body = body.collect().await.unwrap().to_bytes();
+            let header = |name| {
+                let value = head.headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+                value.unwrap_or_default()
+            };
             let asked = Asked {
                 line: format!("{} {}", head.method, head.uri),
-                content_type: head
-                    .headers
-                    .get(http::header::CONTENT_TYPE)
-                    .map(|value| value.to_str().unwrap().to_owned())
-                    .unwrap_or_default(),
+                content_type: header(http::header::CONTENT_TYPE),
+                accept: header(http::header::ACCEPT),
                 body: String::from_utf8(body.to_vec()).unwrap(),
                 at: Instant::now(),
             };
@@ -155,6 +168,10 @@ async fn respond(answer: Answer) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
                 Some((Ok::<_, Infallible>(frame), lines))
             });
             Response::new(BodyExt::boxed_unsync(StreamBody::new(Box::pin(frames))))
+        }
+        Answer::Late(delay, answer) => {
+            tokio::time::sleep(delay).await;
+            Box::pin(respond(*answer)).await
         }
         Answer::Silence => std::future::pending().await,
     }

@@ -13,12 +13,18 @@ use std::time::Duration;
 use futures::FutureExt;
 use host_core::ident::Kind;
 use tokio::runtime::Handle;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
 
 use crate::backoff;
 use crate::client::Client;
-use crate::informer::Informer;
+use crate::informer::{Form, Informer};
 use crate::store::{Change, Status, Store};
+
+mod definitions;
+
+/// Lists at once. Each costs the API server the whole kind, and an etcd compaction asks every informer for one.
+const LISTS_MAX: usize = 4;
 
 /// How long an informer goes on without subscribers.
 const LINGER: Duration = Duration::from_mins(1);
@@ -43,11 +49,15 @@ struct Shared {
     client: Client,
     seed: u64,
     on_change: OnChange,
+    turns: Arc<Semaphore>,
     running: Mutex<BTreeMap<(Kind, Scope), Running>>,
+    /// Those that follow the definitions of kinds; none, or two.
+    definitions: Mutex<Vec<AbortHandle>>,
 }
 
 struct Running {
     store: Arc<Store>,
+    nudge: Arc<Notify>,
     subscriptions: usize,
     /// Counts how often it had none left: a lingering timer acts only if its own time is the last.
     left: u64,
@@ -74,6 +84,10 @@ pub struct InformerReport {
     pub synced: bool,
     /// How many objects it holds.
     pub objects: usize,
+    /// Bytes of JSON text that it holds.
+    pub bytes: usize,
+    /// How often it has listed again.
+    pub relists: u64,
     /// How long ago the server was heard of; None: never.
     pub staleness: Option<Duration>,
     /// How many subscriptions it has; none: it lingers.
@@ -83,7 +97,14 @@ pub struct InformerReport {
 impl Informers {
     /// No informers yet. `seed` is for the jitter of their waits.
     pub fn new(client: Client, seed: u64, on_change: OnChange) -> Self {
-        Self(Arc::new(Shared { client, seed, on_change, running: Mutex::default() }))
+        Self(Arc::new(Shared {
+            client,
+            seed,
+            on_change,
+            turns: Arc::new(Semaphore::new(LISTS_MAX)),
+            running: Mutex::default(),
+            definitions: Mutex::default(),
+        }))
     }
 
     /// Sees to it that a kind is watched. Must be called within a tokio runtime.
@@ -108,6 +129,8 @@ impl Informers {
                 status: running.store.status(),
                 synced: running.store.is_synced(),
                 objects: running.store.len(),
+                bytes: running.store.bytes(),
+                relists: running.store.relists(),
                 staleness: running.store.last_contact().map(|contact| contact.elapsed()),
                 subscriptions: running.subscriptions,
             })
@@ -122,15 +145,25 @@ impl Shared {
 
     fn start(&self, key: &(Kind, Scope)) -> Running {
         let store = Arc::new(Store::new(Arc::new(key.0.clone())));
+        let on_change = Arc::clone(&self.on_change);
+        let (nudge, task) = self.spawn(&key.1, Form::Whole, Arc::clone(&store), on_change);
+        Running { store, nudge, subscriptions: 0, left: 0, task }
+    }
+
+    fn spawn(
+        &self,
+        scope: &Scope,
+        form: Form,
+        store: Arc<Store>,
+        on_change: OnChange,
+    ) -> (Arc<Notify>, AbortHandle) {
         let mut hasher = DefaultHasher::new();
-        (self.seed, key).hash(&mut hasher);
-        let mut informer = Informer::new(
-            self.client.clone(),
-            key.1.clone(),
-            Arc::clone(&store),
-            Arc::clone(&self.on_change),
-            hasher.finish(),
-        );
+        (self.seed, store.kind(), scope).hash(&mut hasher);
+        let (client, turns) = (self.client.clone(), Arc::clone(&self.turns));
+        let seed = hasher.finish();
+        let mut informer =
+            Informer::new(client, scope.clone(), form, store, on_change, turns, seed);
+        let nudge = informer.nudge();
         let task = tokio::spawn(async move {
             // A panic, ours or of `on_change`, must not leave a kind unwatched and looking fine.
             while AssertUnwindSafe(informer.run()).catch_unwind().await.is_err() {
@@ -138,7 +171,7 @@ impl Shared {
                 tokio::time::sleep(backoff::MAX_MISSING).await;
             }
         });
-        Running { store, subscriptions: 0, left: 0, task: task.abort_handle() }
+        (nudge, task.abort_handle())
     }
 
     /// Ends an informer that was left for the `left`th time and not taken up since.
@@ -157,6 +190,9 @@ impl Drop for Shared {
     fn drop(&mut self) {
         for running in self.running().values() {
             running.task.abort();
+        }
+        for task in self.definitions().iter() {
+            task.abort();
         }
     }
 }

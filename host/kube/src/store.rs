@@ -1,6 +1,7 @@
 //! What is known about the objects of one kind, indexed for the questions that reconciles ask.
 //!
-//! **Invariant:** contents can be read only through a [`View`], and there is none while the kind is not synchronised.
+//! **Invariant:** contents can be read only through a [`View`], and there is none while the kind is not synchronised,
+//! or while its server has not been heard of for too long.
 //! **Invariant:** answers are in canonical order: namespace, then name.
 //! **Invariant:** an object whose uid and resourceVersion did not change keeps its `Arc`, so a relist does not double
 //! the memory and wakes nobody.
@@ -9,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use host_core::ident::{Kind, ObjectKey};
 use host_core::object::StoredObject;
@@ -21,6 +23,13 @@ mod view;
 mod tests;
 
 pub use view::View;
+
+/// How long a store is relied on after the server was last heard of, while it fails: two bookmarks.
+const UNHEARD_FAILING_MAX: Duration = Duration::from_mins(1);
+
+/// The same while a watch is open: a server without bookmarks is heard of when the watch is opened again, within
+/// 295 s, and a moment later at the latest.
+const UNHEARD_WATCHING_MAX: Duration = Duration::from_secs(330);
 
 /// One object appeared, changed or went away.
 #[derive(Clone, Debug)]
@@ -89,16 +98,26 @@ pub struct Store {
 
 #[derive(Default)]
 struct Contents {
-    objects: BTreeMap<ObjectKey, Arc<StoredObject>>,
+    objects: BTreeMap<ObjectKey, Held>,
     /// (hash of a [`Facet`], key): one ordered set for all indexes, 40 bytes an entry. Collisions are sorted out by
     /// looking at the object.
     index: BTreeSet<(u64, ObjectKey)>,
     /// Every change up to this version is known.
     observed: u64,
-    /// A list was completed once.
-    listed: bool,
+    /// The list that is being taken, or the last one.
+    list: u32,
+    /// Lists that were completed.
+    listed: u64,
+    /// Of all JSON texts together.
+    bytes: usize,
     /// When the server was last heard of.
     contact: Option<Instant>,
+}
+
+/// An object, and the last list that has named it or that it was seen after.
+struct Held {
+    object: Arc<StoredObject>,
+    list: u32,
 }
 
 /// A property that objects are found by.
@@ -130,14 +149,16 @@ impl Contents {
         for code in facets(&object) {
             self.index.insert((code, object.key.clone()));
         }
-        self.objects.insert(object.key.clone(), object);
+        self.bytes = self.bytes.saturating_add(object.json.len());
+        self.objects.insert(object.key.clone(), Held { object, list: self.list });
     }
 
     fn take(&mut self, key: &ObjectKey) -> Option<Arc<StoredObject>> {
-        let object = self.objects.remove(key)?;
+        let Held { object, .. } = self.objects.remove(key)?;
         for code in facets(&object) {
             self.index.remove(&(code, key.clone()));
         }
+        self.bytes = self.bytes.saturating_sub(object.json.len());
         Some(object)
     }
 
@@ -147,7 +168,7 @@ impl Contents {
         self.index
             .range((code, ObjectKey::new(namespace, ""))..)
             .take_while(move |(found, _)| *found == code)
-            .filter_map(|(_, key)| self.objects.get(key))
+            .filter_map(|(_, key)| self.objects.get(key).map(|held| &held.object))
     }
 }
 
@@ -162,30 +183,52 @@ impl Store {
         &self.kind
     }
 
-    /// How its informer is doing. A store that was synchronised and whose server now fails stays readable:
-    /// [`Store::last_contact`] says how old it is.
+    /// How its informer is doing. A store that was synchronised and whose server now fails stays readable for a
+    /// minute.
     pub fn status(&self) -> Status {
-        self.health.borrow().status.clone()
+        self.health().0
     }
 
     /// Whether it can be read.
     pub fn is_synced(&self) -> bool {
-        self.health.borrow().complete
+        self.health().1
+    }
+
+    /// How it is doing, and whether it can be read.
+    fn health(&self) -> (Status, bool) {
+        let Health { status, complete } = self.health.borrow().clone();
+        if !complete {
+            return (status, false);
+        }
+        let (max, why) = match &status {
+            Status::Failing(why) => (UNHEARD_FAILING_MAX, format!("{why}; ")),
+            Status::Syncing | Status::Synced | Status::Missing | Status::Forbidden(_) => {
+                (UNHEARD_WATCHING_MAX, String::new())
+            }
+        };
+        if self.last_contact().is_some_and(|contact| contact.elapsed() <= max) {
+            return (status, true);
+        }
+        // The bound and not the time itself: a text that moves would be written to conditions again and again.
+        let max = max.as_secs();
+        let stale = format!("{why}the API server has not been heard of for more than {max} s");
+        (Status::Failing(stale), false)
     }
 
     /// The contents, if they can be relied on.
     pub fn view(&self) -> Result<View<'_>, NotSynced> {
-        if self.is_synced() { Ok(View(self)) } else { Err(self.not_synced()) }
+        match self.health() {
+            (_, true) => Ok(View(self)),
+            (status, false) => Err(NotSynced { kind: Arc::clone(&self.kind), status }),
+        }
     }
 
     /// Waits until it can be read.
     pub async fn wait_synced(&self, deadline: Instant) -> Result<View<'_>, NotSynced> {
         let mut health = self.health.subscribe();
-        let waited = tokio::time::timeout_at(deadline, health.wait_for(|now| now.complete)).await;
-        match waited {
-            Ok(Ok(_)) => Ok(View(self)),
-            Ok(Err(_)) | Err(_) => Err(self.not_synced()),
-        }
+        let wait = async { while !self.is_synced() && health.changed().await.is_ok() {} };
+        let _ = tokio::time::timeout_at(deadline, wait).await;
+        self.view()
     }
 
     /// When the server was last heard of. A quiet kind is heard of once a minute, by a bookmark.
@@ -208,8 +251,14 @@ impl Store {
         self.len() == 0
     }
 
-    fn not_synced(&self) -> NotSynced {
-        NotSynced { kind: Arc::clone(&self.kind), status: self.status() }
+    /// Bytes of JSON text that it holds.
+    pub fn bytes(&self) -> usize {
+        self.read().bytes
+    }
+
+    /// Lists that were taken after the first.
+    pub fn relists(&self) -> u64 {
+        self.read().listed.saturating_sub(1)
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Contents> {
@@ -222,28 +271,37 @@ impl Store {
 
     fn change(
         &self,
-        listed: bool,
+        listed: u64,
         old: Option<Arc<StoredObject>>,
         new: Option<Arc<StoredObject>>,
     ) -> Option<Change> {
         let key = new.as_ref().or(old.as_ref())?.key.clone();
-        Some(Change { kind: Arc::clone(&self.kind), key, old, new, initial: !listed })
+        Some(Change { kind: Arc::clone(&self.kind), key, old, new, initial: listed == 0 })
+    }
+
+    /// Begins a list: what is not taken in from here on is gone when it ends.
+    pub(crate) fn begin(&self) {
+        let mut contents = self.write();
+        contents.list = contents.list.wrapping_add(1);
     }
 
     /// Takes in an object. A new uid under an old name is a deletion and a creation.
     pub(crate) fn upsert(&self, object: StoredObject) -> Vec<Change> {
         let mut contents = self.write();
-        let old = contents.objects.get(&object.key).map(Arc::clone);
-        if let Some(old) = &old
-            && old.uid == object.uid
-            && old.resource_version == object.resource_version
-            && object.resource_version != 0
-        {
-            return Vec::new();
+        let (list, listed) = (contents.list, contents.listed);
+        let mut old = None;
+        if let Some(held) = contents.objects.get_mut(&object.key) {
+            held.list = list;
+            if held.object.uid == object.uid
+                && held.object.resource_version == object.resource_version
+                && object.resource_version != 0
+            {
+                return Vec::new();
+            }
+            old = Some(Arc::clone(&held.object));
         }
         let new = Arc::new(object);
         contents.put(Arc::clone(&new));
-        let listed = contents.listed;
         drop(contents);
         match old {
             Some(old) if old.uid != new.uid => {
@@ -264,14 +322,20 @@ impl Store {
     }
 
     /// Ends a list: what it did not name is gone. From here on the store can be read.
-    pub(crate) fn complete(&self, named: &BTreeSet<ObjectKey>, version: u64) -> Vec<Change> {
+    pub(crate) fn complete(&self, version: u64) -> Vec<Change> {
         let mut contents = self.write();
-        let absent: Vec<_> =
-            contents.objects.keys().filter(|key| !named.contains(*key)).cloned().collect();
+        let (list, listed) = (contents.list, contents.listed);
+        let absent: Vec<_> = contents
+            .objects
+            .iter()
+            .filter(|(_, held)| held.list != list)
+            .map(|(key, _)| key.clone())
+            .collect();
         let gone: Vec<_> = absent.iter().filter_map(|key| contents.take(key)).collect();
-        let listed = std::mem::replace(&mut contents.listed, true);
+        contents.listed += 1;
         // Not a maximum: an etcd restored from a backup goes back.
         contents.observed = version;
+        contents.contact = Some(Instant::now());
         drop(contents);
         self.health.send_replace(Health { status: Status::Synced, complete: true });
         gone.into_iter().filter_map(|old| self.change(listed, Some(old), None)).collect()
@@ -284,20 +348,14 @@ impl Store {
         contents.contact = Some(Instant::now());
     }
 
-    /// The server was heard of.
-    pub(crate) fn heard(&self) {
-        self.write().contact = Some(Instant::now());
-    }
-
     /// The watch is open.
     pub(crate) fn watching(&self) {
-        self.heard();
-        self.health.send_if_modified(|health| {
-            let changed = health.complete && health.status != Status::Synced;
-            if changed {
+        self.write().contact = Some(Instant::now());
+        // Tells even when nothing changes: a store that was silent for too long can be read again.
+        self.health.send_modify(|health| {
+            if health.complete {
                 health.status = Status::Synced;
             }
-            changed
         });
     }
 

@@ -6,6 +6,7 @@
 //!
 //! **Invariant:** no write without a guard on identity: deletions carry the uid, finalizer patches test the uid and the
 //! list they were computed from; an apply may carry `metadata.uid` in its body.
+//! **Invariant:** every write goes through the client's gate.
 
 use host_core::ident::ObjectId;
 use host_core::object::StoredObject;
@@ -75,8 +76,9 @@ impl Client {
     /// Reads one object past the cache.
     pub async fn get(&self, id: &ObjectId) -> Result<Option<StoredObject>, ApiError> {
         let to = self.at("read", id).await?;
-        let request = Request::get(&to.path).body(Vec::new());
-        match self.send(id, &to, request).await {
+        let request = to.request(Request::get(&to.path).body(Vec::new()))?;
+        let answer = self.text(&to.purpose, request, CALL_DEADLINE).await;
+        match self.heed(id, answer).await {
             Ok(text) => parse(id, &to.purpose, &text).map(Some),
             Err(error) if error.kind() == ApiErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -216,10 +218,16 @@ impl Client {
         to: &Located,
         request: http::Result<Request<Vec<u8>>>,
     ) -> Result<String, ApiError> {
-        let request = request.map_err(|error| {
-            ApiError::new(&to.purpose, ApiErrorKind::Invalid, &error.to_string())
-        })?;
-        let answer = self.text(&to.purpose, request, CALL_DEADLINE).await;
+        let answer = self.change(&to.purpose, to.request(request)?, CALL_DEADLINE).await;
+        self.heed(id, answer).await
+    }
+
+    /// Looks a kind up again next time if the server has said that it does not serve it.
+    async fn heed(
+        &self,
+        id: &ObjectId,
+        answer: Result<String, ApiError>,
+    ) -> Result<String, ApiError> {
         if answer.as_ref().is_err_and(|error| error.kind() == ApiErrorKind::KindMissing) {
             self.forget(&id.kind).await;
         }
@@ -228,6 +236,15 @@ impl Client {
 }
 
 impl Located {
+    fn request(
+        &self,
+        request: http::Result<Request<Vec<u8>>>,
+    ) -> Result<Request<Vec<u8>>, ApiError> {
+        request.map_err(|error| {
+            ApiError::new(&self.purpose, ApiErrorKind::Invalid, &error.to_string())
+        })
+    }
+
     fn json<B: Serialize>(&self, body: &B) -> Result<Vec<u8>, ApiError> {
         serde_json::to_vec(body).map_err(|error| {
             ApiError::new(&self.purpose, ApiErrorKind::Invalid, &error.to_string())

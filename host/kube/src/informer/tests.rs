@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use host_core::ident::{Kind, ObjectKey};
@@ -9,6 +10,9 @@ use super::*;
 use crate::fake::{self, Answer, Asked, Log};
 use crate::informers::{Informers, Subscription};
 use crate::store::Change;
+
+mod definitions;
+mod streaming;
 
 const LIST: &str = "statefulsets?limit";
 const WATCH: &str = "statefulsets?watch";
@@ -35,7 +39,10 @@ struct Case {
 }
 
 fn start_kind(kind: Kind, answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Case {
-    let (client, log) = fake::client(answer);
+    start_client(kind, fake::client(answer))
+}
+
+fn start_client(kind: Kind, (client, log): (Client, Log)) -> Case {
     let (sender, changes) = mpsc::unbounded_channel();
     let on_change: OnChange = Arc::new(move |change| sender.send(change).unwrap());
     let informers = Informers::new(client, 1, on_change);
@@ -273,10 +280,10 @@ async fn progress_ends_the_waiting() {
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_kind_is_noticed_within_seconds_of_its_installation() {
-    let installed = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let installed = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&installed);
     let case = start_kind(Kind::new("demo.dev/v1", "Demo"), move |asked| {
-        if !seen.load(std::sync::atomic::Ordering::SeqCst) {
+        if !seen.load(Ordering::SeqCst) {
             return Answer::Whole(404, "404 page not found".into());
         }
         if asked.line.ends_with("/apis/demo.dev/v1") {
@@ -296,7 +303,7 @@ async fn a_missing_kind_is_noticed_within_seconds_of_its_installation() {
     );
     let asked = case.log.all().len();
     assert!((20..40).contains(&asked), "{asked} requests in two minutes");
-    installed.store(true, std::sync::atomic::Ordering::SeqCst);
+    installed.store(true, Ordering::SeqCst);
     let before = Instant::now();
     case.synced().await;
     assert!(before.elapsed() < Duration::from_secs(7), "{:?}", before.elapsed());
@@ -348,28 +355,40 @@ async fn a_forbidden_kind_cannot_be_read_until_it_is_listed_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_watch_keeps_the_contents_readable_and_says_how_old_they_are() {
+async fn a_failing_watch_keeps_the_contents_readable_for_a_minute_only() {
     let (feed, watch) = Answer::watch();
-    let failing = std::sync::atomic::AtomicBool::new(false);
-    let first = fake::script([(LIST, list(5, &[object("a", "u1", 3)])), (WATCH, watch)]);
+    let (_open, again) = Answer::watch();
+    let failing = Arc::new(AtomicBool::new(false));
+    let first = fake::script([
+        (LIST, list(5, &[object("a", "u1", 3)])),
+        (WATCH, watch),
+        ("resourceVersion=5", again),
+    ]);
+    let seen = Arc::clone(&failing);
     let case = start(move |asked| {
-        if failing.load(std::sync::atomic::Ordering::SeqCst) {
-            return Answer::refusal(500, "InternalError");
+        if seen.load(Ordering::SeqCst) {
+            Answer::refusal(500, "InternalError")
+        } else {
+            first(asked)
         }
-        if asked.line.contains("watch=true") {
-            failing.store(true, std::sync::atomic::Ordering::SeqCst);
-        }
-        first(asked)
     });
     case.synced().await;
+    case.log.wait_for(WATCH).await;
+    failing.store(true, Ordering::SeqCst);
     tokio::time::sleep(Duration::from_secs(2)).await;
     drop(feed);
     case.status(|status| matches!(status, Status::Failing(_))).await;
-    tokio::time::sleep(Duration::from_mins(2)).await;
     assert_eq!(case.store().view().unwrap().select(None, None, None).len(), 1);
+    assert!(case.informers.report()[0].synced);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let refusal = case.store().view().err().unwrap().to_string();
+    assert!(refusal.contains("InternalError") && refusal.contains("more than 60 s"), "{refusal}");
     let report = case.informers.report().remove(0);
-    assert!(report.synced && report.objects == 1);
-    assert!(report.staleness.unwrap() > Duration::from_mins(2), "{report:?}");
+    assert!(!report.synced && report.objects == 1, "{report:?}");
+    assert!(report.staleness.unwrap() > Duration::from_mins(1), "{report:?}");
+    failing.store(false, Ordering::SeqCst);
+    case.synced().await;
+    assert_eq!(case.log.lines(LIST).len(), 1, "the watch goes on where it was");
 }
 
 #[tokio::test(start_paused = true)]
@@ -403,12 +422,12 @@ async fn a_panic_of_the_listener_costs_a_list_and_not_the_informer() {
         (LIST, list(5, &[object("a", "u1", 3)])),
         (LIST, list(5, &[object("a", "u1", 3)])),
     ]));
-    let panicked = std::sync::atomic::AtomicBool::new(false);
+    let panicked = AtomicBool::new(false);
     let informers = Informers::new(
         client,
         1,
         Arc::new(move |_| {
-            assert!(panicked.swap(true, std::sync::atomic::Ordering::SeqCst), "once");
+            assert!(panicked.swap(true, Ordering::SeqCst), "once");
         }),
     );
     let subscription = informers.subscribe(Kind::new("apps/v1", "StatefulSet"), Scope::All);

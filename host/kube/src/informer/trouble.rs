@@ -54,6 +54,7 @@ impl From<ApiError> for Trouble {
             | ApiErrorKind::NamespaceTerminating
             | ApiErrorKind::TooLarge
             | ApiErrorKind::TooManyRequests { .. }
+            | ApiErrorKind::NotLeader
             | ApiErrorKind::Unavailable => Self::failing(message),
         }
     }

@@ -19,6 +19,7 @@ fn names(objects: &[Arc<StoredObject>]) -> Vec<String> {
 
 fn filled() -> Store {
     let store = store();
+    store.begin();
     for (namespace, name, metadata) in [
         ("b", "two", r#","labels":{"app":"redis","tier":"a"}"#),
         ("a", "three", r#","labels":{"app":"redis","tier":"b"}"#),
@@ -29,8 +30,7 @@ fn filled() -> Store {
     ] {
         store.upsert(object(namespace, name, metadata));
     }
-    let named = store.read().objects.keys().cloned().collect();
-    store.complete(&named, 9);
+    store.complete(9);
     store
 }
 
@@ -89,10 +89,11 @@ fn an_index_forgets_what_an_object_no_longer_has() {
 #[test]
 fn cannot_be_read_before_a_whole_list() {
     let store = store();
+    store.begin();
     store.upsert(object("a", "one", ""));
     let refusal = store.view().err().unwrap();
     assert_eq!(refusal.to_string(), "v1/Pod is not synchronised: still being listed");
-    store.complete(&BTreeSet::from([ObjectKey::new("a", "one")]), 1);
+    store.complete(1);
     assert!(store.view().is_ok());
 }
 
@@ -103,4 +104,52 @@ fn an_open_watch_does_not_make_an_unlisted_store_readable() {
     store.watching();
     assert!(store.view().is_err());
     assert_eq!(store.status(), Status::Missing);
+}
+
+#[test]
+fn counts_the_bytes_it_holds_and_the_lists_it_took() {
+    let store = store();
+    let sum = |store: &Store| -> usize {
+        store.read().objects.values().map(|held| held.object.json.len()).sum()
+    };
+    store.begin();
+    store.upsert(object("a", "one", ""));
+    store.upsert(object("a", "two", ""));
+    store.complete(1);
+    assert_eq!((store.bytes(), store.relists()), (sum(&store), 0));
+    let mut longer = object("a", "one", r#","labels":{"app":"redis"}"#);
+    longer.resource_version = 2;
+    store.begin();
+    store.upsert(longer);
+    store.complete(2);
+    assert_eq!((store.len(), store.relists()), (1, 1));
+    assert_eq!(store.bytes(), sum(&store));
+    store.remove(&ObjectKey::new("a", "one"));
+    assert_eq!(store.bytes(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cannot_be_read_while_the_server_is_not_heard_of() {
+    let pass = |seconds| tokio::time::advance(Duration::from_secs(seconds));
+    let store = filled();
+    store.watching();
+    pass(330).await;
+    assert!(store.view().is_ok(), "a server without bookmarks");
+    pass(1).await;
+    let refusal = store.view().err().unwrap().to_string();
+    assert_eq!(
+        refusal,
+        "v1/Pod is not synchronised: the API server has not been heard of for more than 330 s"
+    );
+    store.watching();
+    assert!(store.view().is_ok());
+    store.troubled(Status::Failing("could not watch v1/Pod: no answer".into()));
+    pass(60).await;
+    assert!(store.view().is_ok(), "a failing server is given a minute");
+    pass(1).await;
+    let stale = "could not watch v1/Pod: no answer; the API server has not been heard of for more than 60 s";
+    assert_eq!(store.status().to_string(), stale);
+    assert!(!store.is_synced());
+    store.observed(10);
+    assert!(store.view().is_ok());
 }

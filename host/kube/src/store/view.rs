@@ -15,7 +15,7 @@ pub struct View<'a>(pub(super) &'a Store);
 impl View<'_> {
     /// One object.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<StoredObject>> {
-        self.0.read().objects.get(key).map(Arc::clone)
+        self.0.read().objects.get(key).map(|held| Arc::clone(&held.object))
     }
 
     /// The objects whose controller has this uid.
@@ -55,6 +55,7 @@ impl View<'_> {
         };
         if let (Some(namespace), Some(name)) = (namespace, name) {
             let found = contents.objects.get(&ObjectKey::new(namespace, name));
+            let found = found.map(|held| &held.object);
             return found.filter(fits).map(Arc::clone).into_iter().collect();
         }
         let first = namespace.unwrap_or_default();
@@ -62,7 +63,8 @@ impl View<'_> {
             let found = contents.with(Facet::Label(key, value), first);
             return found.take_while(here).filter(fits).map(Arc::clone).collect();
         }
-        let found = contents.objects.range(ObjectKey::new(first, "")..).map(|(_, object)| object);
+        let found = contents.objects.range(ObjectKey::new(first, "")..);
+        let found = found.map(|(_, held)| &held.object);
         found.take_while(here).filter(fits).map(Arc::clone).collect()
     }
 }
