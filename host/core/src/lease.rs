@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** the times written in a Lease decide nothing: another machine's clock may be wrong by hours. What
 //! counts is how long ago, on this machine's monotonic clock, the record was last seen to *change*.
-//! **Invariant:** who leads stops writing [`LEASE`] − [`RENEW_DEADLINE`] = 5 s before anybody may take over: its
+//! **Invariant:** who leads stops writing [`HANDOVER`] before anybody may take over: its
 //! deadline runs from before its renewal was sent, the other's wait from after it saw that renewal.
 //! **Invariant:** a lost leadership is lost for good; the process ends and starts afresh.
 
@@ -19,6 +19,9 @@ pub const LEASE: Duration = Duration::from_secs(15);
 
 /// How long after the start of its last successful renewal a leader may write.
 pub const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Between a leader's last write and the first of the next leader: 15 s − 10 s, for writes that are under way.
+pub const HANDOVER: Duration = Duration::from_secs(5);
 
 /// How often a leader renews: four failed tries fit into 10 s.
 pub const RETRY: Duration = Duration::from_secs(2);

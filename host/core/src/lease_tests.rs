@@ -29,6 +29,11 @@ fn leader() -> Election {
 }
 
 #[test]
+fn a_write_that_was_begun_has_its_time_before_the_next_leader() {
+    assert_eq!(RENEW_DEADLINE + HANDOVER, LEASE);
+}
+
+#[test]
 fn creates_what_does_not_exist_and_takes_what_was_released() {
     let mut me = Election::new("me", 1);
     assert_eq!(me.step(secs(0)), Step::Look);

@@ -196,7 +196,7 @@ pub fn plan(
     for observed in context.children.iter().filter(ours) {
         let (id, uid) = named(observed);
         let plugin = observed.object.labels.get(text::LABEL_PLUGIN);
-        let same_plugin = plugin.is_some_and(|plugin| **plugin == *context.plugin);
+        let same_plugin = plugin.is_some_and(|plugin| *plugin == *context.plugin);
         if !ids.contains(&id) && same_plugin && !observed.object.deleting {
             steps.push(Step::Prune { id, uid });
         }

@@ -1,7 +1,8 @@
 //! Label selectors, in the syntax kubectl takes: `app=redis,tier in (a,b),!canary`.
 
-use std::collections::BTreeMap;
 use std::fmt;
+
+use crate::object::Labels;
 
 /// A parsed selector: all requirements must hold. The empty selector matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,8 +42,8 @@ impl Selector {
     }
 
     /// Whether labels satisfy every requirement.
-    pub fn matches(&self, labels: &BTreeMap<Box<str>, Box<str>>) -> bool {
-        let get = |key: &String| labels.get(key.as_str()).map(|value| &**value);
+    pub fn matches(&self, labels: &Labels) -> bool {
+        let get = |key: &String| labels.get(key);
         let one_of = |key: &String, values: &[String]| {
             get(key).is_some_and(|value| values.iter().any(|wanted| wanted == value))
         };
@@ -142,8 +143,8 @@ impl fmt::Display for Selector {
 mod tests {
     use super::*;
 
-    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<Box<str>, Box<str>> {
-        pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
+        pairs.iter().copied().collect()
     }
 
     #[test]

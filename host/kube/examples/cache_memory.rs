@@ -6,6 +6,7 @@
 //! The objects are Deployments of 3,284 bytes, 1,437 of them `managedFields`; the server makes each one up when it is
 //! sent, so that nothing but the cache is measured.
 
+use std::cmp::Ordering::{Equal, Greater, Less};
 use std::convert::Infallible;
 use std::error::Error;
 use std::io::Write as _;
@@ -32,6 +33,11 @@ const MANAGED_BYTES: usize = 1_437;
 
 /// Objects in one page, as the informer asks for.
 const PAGE: usize = 500;
+
+const LIST_ENDS: &str = r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"1000000","annotations":{"k8s.io/initial-events-end":"true"}}}}"#;
+
+const EXPIRED: &str =
+    r#"{"type":"ERROR","object":{"code":410,"reason":"Expired","message":"too old"}}"#;
 
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
@@ -93,14 +99,13 @@ fn answer(uri: &http::Uri, count: usize, streams: bool, expire: &watch::Receiver
 fn events(first: usize, count: usize, mut expire: watch::Receiver<u32>) -> Answer {
     expire.mark_unchanged();
     let frames = futures::stream::unfold((first, expire), move |(index, mut expire)| async move {
-        let line = if index < count {
-            format!(r#"{{"type":"ADDED","object":{}}}"#, object(index))
-        } else if index == count {
-            r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"1000000","annotations":{"k8s.io/initial-events-end":"true"}}}}"#.to_owned()
-        } else {
-            expire.changed().await.ok()?;
-            r#"{"type":"ERROR","object":{"code":410,"reason":"Expired","message":"too old"}}"#
-                .to_owned()
+        let line = match index.cmp(&count) {
+            Less => format!(r#"{{"type":"ADDED","object":{}}}"#, object(index)),
+            Equal => LIST_ENDS.to_owned(),
+            Greater => {
+                expire.changed().await.ok()?;
+                EXPIRED.to_owned()
+            }
         };
         let frame = Frame::data(Bytes::from(line + "\n"));
         Some((Ok::<_, Infallible>(frame), (index + 1, expire)))

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use host_core::lease::{LEASE, RENEW_DEADLINE};
+use host_core::lease::HANDOVER;
 use tokio::time::Instant;
 
 /// This host must not write, because it does not lead or does not know whether it still does.
@@ -44,8 +44,7 @@ impl Gate {
 
     /// When another host may begin to write: whatever was begun must be over by then. None: never.
     pub fn lease_end(&self) -> Option<Instant> {
-        self.until()
-            .map(|until| until.map_or_else(Instant::now, |at| at + (LEASE - RENEW_DEADLINE)))
+        self.until().map(|until| until.map_or_else(Instant::now, |at| at + HANDOVER))
     }
 
     pub(crate) fn extend(&self, to: Instant) {

@@ -6,9 +6,7 @@
 //! **Invariant:** an object whose uid and resourceVersion did not change keeps its `Arc`, so a relist does not double
 //! the memory and wakes nobody.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -17,10 +15,13 @@ use host_core::object::StoredObject;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+mod contents;
 mod view;
 
 #[cfg(test)]
 mod tests;
+
+use contents::{ByKey, Contents};
 
 pub use view::View;
 
@@ -94,82 +95,6 @@ pub struct Store {
     kind: Arc<Kind>,
     health: watch::Sender<Health>,
     contents: RwLock<Contents>,
-}
-
-#[derive(Default)]
-struct Contents {
-    objects: BTreeMap<ObjectKey, Held>,
-    /// (hash of a [`Facet`], key): one ordered set for all indexes, 40 bytes an entry. Collisions are sorted out by
-    /// looking at the object.
-    index: BTreeSet<(u64, ObjectKey)>,
-    /// Every change up to this version is known.
-    observed: u64,
-    /// The list that is being taken, or the last one.
-    list: u32,
-    /// Lists that were completed.
-    listed: u64,
-    /// Of all JSON texts together.
-    bytes: usize,
-    /// When the server was last heard of.
-    contact: Option<Instant>,
-}
-
-/// An object, and the last list that has named it or that it was seen after.
-struct Held {
-    object: Arc<StoredObject>,
-    list: u32,
-}
-
-/// A property that objects are found by.
-#[derive(Clone, Copy, Hash)]
-enum Facet<'a> {
-    ControlledBy(&'a str),
-    AppliedFor(&'a str),
-    Label(&'a str, &'a str),
-}
-
-impl Facet<'_> {
-    fn code(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        self.hash(&mut hasher);
-        hasher.finish()
-    }
-}
-
-fn facets(object: &StoredObject) -> impl Iterator<Item = u64> {
-    let owner = object.controller().map(|owner| Facet::ControlledBy(&owner.uid));
-    let applied = object.applied.as_ref().map(|mark| Facet::AppliedFor(&mark.parent_uid));
-    let labels = object.labels.iter().map(|(key, value)| Facet::Label(key, value));
-    owner.into_iter().chain(applied).chain(labels).map(|facet| facet.code())
-}
-
-impl Contents {
-    fn put(&mut self, object: Arc<StoredObject>) {
-        self.take(&object.key);
-        for code in facets(&object) {
-            self.index.insert((code, object.key.clone()));
-        }
-        self.bytes = self.bytes.saturating_add(object.json.len());
-        self.objects.insert(object.key.clone(), Held { object, list: self.list });
-    }
-
-    fn take(&mut self, key: &ObjectKey) -> Option<Arc<StoredObject>> {
-        let Held { object, .. } = self.objects.remove(key)?;
-        for code in facets(&object) {
-            self.index.remove(&(code, key.clone()));
-        }
-        self.bytes = self.bytes.saturating_sub(object.json.len());
-        Some(object)
-    }
-
-    /// Objects with a facet's code, from `namespace` on.
-    fn with(&self, facet: Facet<'_>, namespace: &str) -> impl Iterator<Item = &Arc<StoredObject>> {
-        let code = facet.code();
-        self.index
-            .range((code, ObjectKey::new(namespace, ""))..)
-            .take_while(move |(found, _)| *found == code)
-            .filter_map(|(_, key)| self.objects.get(key).map(|held| &held.object))
-    }
 }
 
 impl Store {
@@ -289,16 +214,16 @@ impl Store {
     pub(crate) fn upsert(&self, object: StoredObject) -> Vec<Change> {
         let mut contents = self.write();
         let (list, listed) = (contents.list, contents.listed);
-        let mut old = None;
-        if let Some(held) = contents.objects.get_mut(&object.key) {
-            held.list = list;
-            if held.object.uid == object.uid
-                && held.object.resource_version == object.resource_version
-                && object.resource_version != 0
-            {
-                return Vec::new();
+        let old = contents.get(&object.key).map(Arc::clone);
+        if let Some(old) = &old
+            && old.uid == object.uid
+            && old.resource_version == object.resource_version
+            && object.resource_version != 0
+        {
+            if let Some(last) = contents.objects.get_mut(&object.key) {
+                *last = list;
             }
-            old = Some(Arc::clone(&held.object));
+            return Vec::new();
         }
         let new = Arc::new(object);
         contents.put(Arc::clone(&new));
@@ -328,8 +253,8 @@ impl Store {
         let absent: Vec<_> = contents
             .objects
             .iter()
-            .filter(|(_, held)| held.list != list)
-            .map(|(key, _)| key.clone())
+            .filter(|(_, last)| **last != list)
+            .map(|(ByKey(object), _)| object.key.clone())
             .collect();
         let gone: Vec<_> = absent.iter().filter_map(|key| contents.take(key)).collect();
         contents.listed += 1;

@@ -380,7 +380,7 @@ async fn a_failing_watch_keeps_the_contents_readable_for_a_minute_only() {
     case.status(|status| matches!(status, Status::Failing(_))).await;
     assert_eq!(case.store().view().unwrap().select(None, None, None).len(), 1);
     assert!(case.informers.report()[0].synced);
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     let refusal = case.store().view().err().unwrap().to_string();
     assert!(refusal.contains("InternalError") && refusal.contains("more than 60 s"), "{refusal}");
     let report = case.informers.report().remove(0);

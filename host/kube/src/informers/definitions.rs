@@ -1,5 +1,5 @@
-//! Which kinds the server has, followed instead of guessed: a CRD or an APIService that changes makes those look
-//! again who watch its group, and nobody else.
+//! Which kinds the server has, followed instead of guessed: a CRD or an `APIService` that changes makes those
+//! look again who watch its group, and nobody else.
 //!
 //! Without the right to watch definitions nothing is lost but time: a missing kind is asked for every few seconds.
 //!
@@ -21,8 +21,8 @@ const DEFINITIONS: [(&str, &str); 2] = [
 ];
 
 impl Informers {
-    /// Begins to follow CRDs and APIServices, once. Needs the right to list and watch them; without it informers
-    /// notice changes later. Must be called within a tokio runtime.
+    /// Begins to follow CRDs and `APIServices`, once. Needs the right to list and watch them; without it
+    /// informers notice changes later. Must be called within a tokio runtime.
     pub fn follow_definitions(&self) {
         let mut following = self.0.definitions();
         if !following.is_empty() {

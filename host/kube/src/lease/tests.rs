@@ -41,7 +41,7 @@ impl Server {
         let method = asked.line.split(' ').next().unwrap();
         let sent = || serde_json::from_str::<Value>(&asked.body).unwrap();
         match (method, &state.lease) {
-            ("GET", None) | ("PUT", None) => {
+            ("GET" | "PUT", None) => {
                 Answer::Whole(404, r#"{"kind":"Status","code":404,"reason":"NotFound","message":"leases \"host\" not found"}"#.into())
             }
             ("GET", Some(lease)) => Answer::Late(state.lag, Box::new(Answer::json(lease))),

@@ -79,7 +79,8 @@ fn an_index_forgets_what_an_object_no_longer_has() {
     assert_eq!(select(&store, None, None, "app=other"), ["aa/four", "b/two"]);
     store.remove(&ObjectKey::new("b", "owned"));
     assert!(store.view().unwrap().by_owner("p1").is_empty());
-    let keys: Vec<_> = store.read().objects.keys().cloned().collect();
+    let keys: Vec<_> =
+        store.read().objects.keys().map(|ByKey(object)| object.key.clone()).collect();
     for key in &keys {
         store.remove(key);
     }
@@ -110,7 +111,7 @@ fn an_open_watch_does_not_make_an_unlisted_store_readable() {
 fn counts_the_bytes_it_holds_and_the_lists_it_took() {
     let store = store();
     let sum = |store: &Store| -> usize {
-        store.read().objects.values().map(|held| held.object.json.len()).sum()
+        store.read().objects.keys().map(|ByKey(object)| object.json.len()).sum()
     };
     store.begin();
     store.upsert(object("a", "one", ""));

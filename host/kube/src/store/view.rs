@@ -6,7 +6,8 @@ use host_core::ident::ObjectKey;
 use host_core::object::StoredObject;
 use host_core::selector::Selector;
 
-use super::{Facet, Store};
+use super::Store;
+use super::contents::Facet;
 
 /// Reads a synchronised store. Each read is consistent in itself.
 #[derive(Clone, Copy)]
@@ -15,13 +16,13 @@ pub struct View<'a>(pub(super) &'a Store);
 impl View<'_> {
     /// One object.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<StoredObject>> {
-        self.0.read().objects.get(key).map(|held| Arc::clone(&held.object))
+        self.0.read().get(key).map(Arc::clone)
     }
 
     /// The objects whose controller has this uid.
     pub fn by_owner(&self, uid: &str) -> Vec<Arc<StoredObject>> {
         let contents = self.0.read();
-        let found = contents.with(Facet::ControlledBy(uid), "");
+        let found = contents.with(Facet::ParentUid(uid), "");
         found
             .filter(|object| object.controller().is_some_and(|owner| &*owner.uid == uid))
             .map(Arc::clone)
@@ -31,7 +32,7 @@ impl View<'_> {
     /// The objects that the host has applied for the parent with this uid.
     pub fn by_applied(&self, parent_uid: &str) -> Vec<Arc<StoredObject>> {
         let contents = self.0.read();
-        let found = contents.with(Facet::AppliedFor(parent_uid), "");
+        let found = contents.with(Facet::ParentUid(parent_uid), "");
         found
             .filter(|object| object.applied.as_ref().is_some_and(|m| &*m.parent_uid == parent_uid))
             .map(Arc::clone)
@@ -54,8 +55,7 @@ impl View<'_> {
             namespace.is_none_or(|namespace| &*object.key.namespace == namespace)
         };
         if let (Some(namespace), Some(name)) = (namespace, name) {
-            let found = contents.objects.get(&ObjectKey::new(namespace, name));
-            let found = found.map(|held| &held.object);
+            let found = contents.get(&ObjectKey::new(namespace, name));
             return found.filter(fits).map(Arc::clone).into_iter().collect();
         }
         let first = namespace.unwrap_or_default();
@@ -63,8 +63,7 @@ impl View<'_> {
             let found = contents.with(Facet::Label(key, value), first);
             return found.take_while(here).filter(fits).map(Arc::clone).collect();
         }
-        let found = contents.objects.range(ObjectKey::new(first, "")..);
-        let found = found.map(|(_, held)| &held.object);
-        found.take_while(here).filter(fits).map(Arc::clone).collect()
+        let first = ObjectKey::new(first, "");
+        contents.from(&first).take_while(here).filter(fits).map(Arc::clone).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! What follows from a change of a CRD or an APIService.
+//! What follows from a change of a CRD or an `APIService`.
 
 use std::sync::Mutex;
 
@@ -102,7 +102,7 @@ async fn a_kind_is_noticed_the_moment_its_definition_appears() {
     let case = following(&server).await;
     case.status(|status| *status == Status::Missing).await;
     // Long enough for the longest wait, and at no moment when it would end by itself.
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     server.serve(Some("demos"));
     server.define("ADDED", "demos.demo.dev");
     let before = Instant::now();
