@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use host_core::limits;
 
 /// Runs Kubernetes reconcile logic that is a WebAssembly component.
 #[derive(Debug, Parser)]
@@ -27,6 +28,8 @@ pub(crate) enum Command {
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
+    /// Ask a running host why a parent last ran, what it read and wrote, what it waits for
+    Explain(ExplainArgs),
     /// Look at plugins
     #[command(subcommand)]
     Plugin(PluginCommand),
@@ -54,6 +57,29 @@ pub(crate) enum PluginCommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// Which parent is to be explained.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// The parent's kind, for example `RedisCluster`
+    pub(crate) kind: String,
+    /// Its name
+    pub(crate) name: String,
+    /// Its namespace; empty for a cluster-scoped parent
+    #[arg(short, long, default_value = "default")]
+    pub(crate) namespace: String,
+    /// Where the host serves /metrics; the default fits `kubectl exec deploy/operator-host -- operator-host explain …`
+    #[arg(
+        long,
+        env = "OPERATOR_HOST_LISTEN",
+        default_value = "127.0.0.1:8080",
+        value_name = "ADDRESS"
+    )]
+    pub(crate) host: SocketAddr,
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// How to run.
@@ -96,9 +122,23 @@ pub(crate) struct RunArgs {
     /// Run every parent at least this often, for example 10h or 30m
     #[arg(long, env = "OPERATOR_HOST_RESYNC", default_value = "10h", value_parser = duration)]
     pub(crate) resync: Duration,
+    /// Reconciles that all plugins together have in progress at once; each plugin has a limit of its own besides
+    #[arg(
+        long,
+        env = "OPERATOR_HOST_MAX_CONCURRENT_RECONCILES",
+        default_value_t = limits::RUNS_AT_ONCE,
+        value_name = "COUNT"
+    )]
+    pub(crate) max_concurrent_reconciles: usize,
+    /// Act only while holding the Lease `operator-host` in --namespace; needed for more than one replica
+    #[arg(long, env = "OPERATOR_HOST_LEADER_ELECT")]
+    pub(crate) leader_elect: bool,
     /// How long running reconciles may take to end on shutdown
     #[arg(long, env = "OPERATOR_HOST_DRAIN", default_value = "20s", value_parser = duration)]
     pub(crate) drain: Duration,
+    /// Send a trace of every reconcile to this OpenTelemetry collector (OTLP over HTTP), for example http://otel:4318
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
+    pub(crate) otlp_endpoint: Option<String>,
     /// Log filter, for example `info` or `operator_host=debug,host_kube=debug`
     #[arg(long, env = "OPERATOR_HOST_LOG", default_value = "info")]
     pub(crate) log: String,

@@ -4,18 +4,23 @@
 //! **Invariant:** the lock is never held across an await or a call into a plugin.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use host_core::expectations::{Expectations, Expected, Seen};
-use host_core::ident::{Kind, ObjectId};
+use host_core::ident::{Kind, ObjectId, ObjectKey};
 use host_core::interest::{Interest, Interests};
 use host_core::object::StoredObject;
 use host_core::plan::Memory;
-use host_core::queue::{Done, Lane, Moment, ParentKey, Priority, Queue};
+use host_core::queue::{
+    Done, KeyReport, Lane, LaneReport, Moment, ParentKey, Popped, Priority, Queue,
+};
 use host_core::snapshot::Outcome;
 use host_kube::Change;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use crate::explain::LastRun;
 
 /// What is remembered between two runs of one parent. Losing it costs a little work, never correctness.
 #[derive(Debug, Default)]
@@ -26,12 +31,63 @@ pub(crate) struct Record {
     pub(crate) memory: Memory,
 }
 
-#[derive(Debug, Default)]
+/// What has brought a parent into the queue, the first time since its last run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// A timer: requeue-after, back-off, heartbeat.
+    Timer,
+    /// Everything runs again: a start, or another version of the plugin.
+    Sweep,
+    /// This object has changed.
+    Changed(Arc<Kind>, ObjectKey),
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Timer => f.write_str("its time had come"),
+            Self::Sweep => f.write_str("everything was run again"),
+            Self::Changed(kind, key) => write!(f, "{} {key} has changed", kind.kind),
+        }
+    }
+}
+
+/// One run to be made.
+#[derive(Debug)]
+pub(crate) struct Work {
+    /// Which parent, and how it came up.
+    pub(crate) popped: Popped,
+    /// Why.
+    pub(crate) cause: Cause,
+    /// What its last run has left.
+    pub(crate) record: Record,
+}
+
+/// What is known of one parent beside its objects.
+#[derive(Debug)]
+pub(crate) struct ParentReport {
+    /// What it is waiting for.
+    pub(crate) queue: KeyReport,
+    /// How long until its delay ends.
+    pub(crate) due_in: Option<std::time::Duration>,
+    /// Why it will run, when something is known already.
+    pub(crate) cause: Option<Cause>,
+    /// What its last run has read.
+    pub(crate) reads: Vec<Interest>,
+    /// Writes that the cache does not show yet.
+    pub(crate) unseen: Vec<ObjectId>,
+    /// Its last run.
+    pub(crate) last: Option<Arc<LastRun>>,
+}
+
+#[derive(Debug)]
 struct State {
     queue: Queue,
     interests: Interests,
     expectations: Expectations,
     records: BTreeMap<ParentKey, Record>,
+    causes: BTreeMap<ParentKey, Cause>,
+    last: BTreeMap<ParentKey, Arc<LastRun>>,
     /// Parents by uid, to find the owner of a child.
     by_uid: BTreeMap<Box<str>, BTreeSet<ParentKey>>,
     /// Which lanes reconcile which parent kind.
@@ -47,8 +103,19 @@ pub(crate) struct Dispatch {
 }
 
 impl Dispatch {
-    pub(crate) fn new() -> Self {
-        Self { state: Mutex::default(), wake: Notify::new(), start: Instant::now() }
+    /// Runs at most so many parents at once; the seed spreads waits.
+    pub(crate) fn new(concurrency: usize, seed: u64) -> Self {
+        let state = State {
+            queue: Queue::new(concurrency, seed),
+            interests: Interests::default(),
+            expectations: Expectations::default(),
+            records: BTreeMap::new(),
+            causes: BTreeMap::new(),
+            last: BTreeMap::new(),
+            by_uid: BTreeMap::new(),
+            lanes: BTreeMap::new(),
+        };
+        Self { state: Mutex::new(state), wake: Notify::new(), start: Instant::now() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -56,7 +123,8 @@ impl Dispatch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn now(&self) -> Moment {
+    /// Time since the start.
+    pub(crate) fn now(&self) -> Moment {
         self.start.elapsed()
     }
 
@@ -77,7 +145,7 @@ impl Dispatch {
         for parent in parents {
             let key = ParentKey { lane, key: parent.key.clone() };
             state.by_uid.entry(parent.uid.clone()).or_default().insert(key.clone());
-            state.queue.push(&key, Priority::Sweep, now);
+            state.push(&key, Priority::Sweep, Cause::Sweep, now);
         }
         drop(state);
         self.wake.notify_one();
@@ -94,13 +162,14 @@ impl Dispatch {
     }
 
     /// The next parent to run, once there is one. Cancel-safe.
-    pub(crate) async fn next(&self) -> (ParentKey, Priority, Record) {
+    pub(crate) async fn next(&self) -> Work {
         loop {
             let due = {
                 let mut state = self.lock();
-                if let Some((key, priority)) = state.queue.pop(self.now()) {
-                    let record = state.records.remove(&key).unwrap_or_default();
-                    return (key, priority, record);
+                if let Some(popped) = state.queue.pop(self.now()) {
+                    let record = state.records.remove(&popped.key).unwrap_or_default();
+                    let cause = state.causes.remove(&popped.key).unwrap_or(Cause::Timer);
+                    return Work { popped, cause, record };
                 }
                 state.queue.next_due()
             };
@@ -117,12 +186,15 @@ impl Dispatch {
     }
 
     /// Ends a run.
-    pub(crate) fn done(&self, key: &ParentKey, record: Record, how: Done) {
+    pub(crate) fn done(&self, key: &ParentKey, record: Record, how: Done, last: Option<LastRun>) {
         let now = self.now();
         let mut state = self.lock();
         // A parent that never runs again by itself is gone or going: there is nothing to remember.
         if how != Done::Succeeded(None) {
             state.records.insert(key.clone(), record);
+            if let Some(last) = last {
+                state.last.insert(key.clone(), Arc::new(last));
+            }
         }
         state.queue.done(key, how, now);
         drop(state);
@@ -155,14 +227,48 @@ impl Dispatch {
         self.lock().expectations.satisfied(key, now, seen)
     }
 
-    /// Waiting keys by lane and priority, and delayed keys.
-    pub(crate) fn depth(&self) -> (Vec<(Lane, Priority, usize)>, usize) {
+    /// How a plugin's share of the queue is doing.
+    pub(crate) fn report(&self, lane: Lane) -> Option<LaneReport> {
+        let now = self.now();
+        self.lock().queue.report(lane, now)
+    }
+
+    /// Parents waiting for a time.
+    pub(crate) fn delayed(&self) -> usize {
+        self.lock().queue.delayed()
+    }
+
+    /// What is known of one parent.
+    pub(crate) fn report_parent(&self, key: &ParentKey) -> ParentReport {
+        let now = self.now();
         let state = self.lock();
-        (state.queue.depth().collect(), state.queue.delayed())
+        let queue = state.queue.report_key(key, now);
+        ParentReport {
+            queue,
+            due_in: queue.due.map(|due| due.saturating_sub(now)),
+            cause: state.causes.get(key).cloned(),
+            reads: state.interests.of(key).cloned().collect(),
+            unseen: state.expectations.pending(key).cloned().collect(),
+            last: state.last.get(key).map(Arc::clone),
+        }
+    }
+}
+
+impl Cause {
+    fn of(change: &Change) -> Self {
+        if change.initial {
+            return Self::Sweep;
+        }
+        Self::Changed(Arc::clone(&change.kind), change.key.clone())
     }
 }
 
 impl State {
+    fn push(&mut self, key: &ParentKey, priority: Priority, cause: Cause, now: Moment) {
+        self.causes.entry(key.clone()).or_insert(cause);
+        self.queue.push(key, priority, now);
+    }
+
     fn parent_changed(&mut self, change: &Change, now: Moment) {
         let lanes: Vec<Lane> =
             self.lanes.get(&*change.kind).into_iter().flatten().copied().collect();
@@ -181,7 +287,7 @@ impl State {
             let status_only = change.old.as_ref().is_some_and(|old| new.same_but_status(old));
             if !status_only {
                 let priority = if change.initial { Priority::Sweep } else { Priority::User };
-                self.queue.push(&key, priority, now);
+                self.push(&key, priority, Cause::of(change), now);
             }
         }
     }
@@ -209,7 +315,7 @@ impl State {
                 .is_some_and(|new| self.expectations.is_own_write(&key, &id, new.resource_version));
             if !own {
                 let priority = if change.initial { Priority::Sweep } else { Priority::Child };
-                self.queue.push(&key, priority, now);
+                self.push(&key, priority, Cause::of(change), now);
             }
         }
     }
@@ -219,5 +325,7 @@ impl State {
         self.interests.forget(key);
         self.expectations.forget(key);
         self.records.remove(key);
+        self.causes.remove(key);
+        self.last.remove(key);
     }
 }

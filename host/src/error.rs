@@ -90,6 +90,7 @@ impl Error {
             Self::Unobserved { .. } | Self::Stale | Self::FinalizerAdded | Self::ShuttingDown => {
                 Class::Waiting
             }
+            Self::Api { source, .. } if source.kind() == ApiErrorKind::NotLeader => Class::Waiting,
             Self::Api { source, .. } if is_terminal(source) => Class::Terminal,
             Self::Api { .. } => Class::Transient,
             Self::Fault(_) | Self::Invalid { .. } | Self::Undecided { .. } => Class::Plugin,
@@ -120,7 +121,16 @@ impl Error {
 
     /// Whether the user should read about it in the parent's status.
     pub(crate) fn is_reported(&self) -> bool {
-        !matches!(self, Self::Stale | Self::FinalizerAdded | Self::ShuttingDown)
+        match self {
+            Self::Stale | Self::FinalizerAdded | Self::ShuttingDown => false,
+            // The host that leads will tell.
+            Self::Api { source, .. } => source.kind() != ApiErrorKind::NotLeader,
+            Self::Unobserved { .. }
+            | Self::Fault(_)
+            | Self::Invalid { .. }
+            | Self::Undecided { .. }
+            | Self::Declined { .. } => true,
+        }
     }
 
     /// What the queue does next.
@@ -128,10 +138,10 @@ impl Error {
         match self.class() {
             Class::Transient | Class::Plugin => Done::Failed,
             Class::Terminal => Done::Stopped(HEARTBEAT),
-            Class::Waiting if matches!(self, Self::Unobserved { .. }) => {
-                Done::Deferred(UNOBSERVED_RETRY)
+            Class::Waiting if matches!(self, Self::Stale | Self::FinalizerAdded) => {
+                Done::Deferred(STALE_RETRY)
             }
-            Class::Waiting => Done::Deferred(STALE_RETRY),
+            Class::Waiting => Done::Deferred(UNOBSERVED_RETRY),
         }
     }
 }
@@ -147,6 +157,7 @@ pub(crate) fn is_terminal(error: &ApiError) -> bool {
         | ApiErrorKind::NamespaceTerminating
         | ApiErrorKind::TooLarge => true,
         ApiErrorKind::Conflict
+        | ApiErrorKind::NotLeader
         | ApiErrorKind::Unauthorized
         | ApiErrorKind::TooManyRequests { .. }
         | ApiErrorKind::Expired

@@ -2,7 +2,9 @@
 
 mod config;
 mod dispatch;
+mod election;
 mod error;
+mod explain;
 mod inspect;
 mod plugins;
 mod providers;
@@ -22,6 +24,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => run::run(*args),
         Command::Crds { files } => inspect::crds(&files),
+        Command::Explain(args) => explain::command(args),
         Command::Plugin(PluginCommand::Inspect { file, json }) => inspect::inspect(&file, json),
         Command::Completions { shell } => {
             let mut command = Cli::command();

@@ -15,13 +15,15 @@ use host_core::expectations::Expected;
 use host_core::guard::{GuardContext, GuardedPlan, guard};
 use host_core::ident::ObjectId;
 use host_core::plan::{Memory, PlanContext, plan};
-use host_core::queue::{Done, ParentKey};
+use host_core::queue::{Done, Popped};
 use host_core::snapshot::Outcome;
 use host_core::{decision::DesiredObject, text};
-use tracing::{Instrument as _, Span, field};
+use tokio::time::Instant;
+use tracing::{Instrument as _, field};
 
-use crate::dispatch::Record;
+use crate::dispatch::Work;
 use crate::error::{Error, chain};
+use crate::explain::LastRun;
 use crate::plugins::ActivePlugin;
 use crate::run::Host;
 use observe::Observation;
@@ -45,73 +47,120 @@ pub(crate) struct Run {
 pub(crate) async fn reconcile(
     host: &Host,
     plugin: &Arc<ActivePlugin>,
-    key: &ParentKey,
-    record: &mut Record,
-) -> Done {
+    work: &mut Work,
+) -> (Done, LastRun) {
+    let key = work.popped.key.clone();
     let span = tracing::info_span!(
         "reconcile",
         plugin = plugin.name(),
         digest = %plugin.plugin.id().digest.short(),
         namespace = &*key.key.namespace,
         name = &*key.key.name,
+        cause = %work.cause,
         result = field::Empty,
     );
-    let started = tokio::time::Instant::now();
-    let (done, result) = async {
-        let observation = match observe::observe(host, plugin, key) {
-            Ok(Some(observation)) => observation,
-            Ok(None) => {
-                host.dispatch.forget(key);
-                return (Done::Succeeded(None), "gone");
-            }
-            Err(error) => return failed(&error),
-        };
-        match run(host, plugin, key, &observation, record).await {
-            Ok(done) => (done, "success"),
-            Err(error) => {
-                report::failure(host, plugin, key, &observation, &error).await;
-                failed(&error)
-            }
+    let started = Instant::now();
+    let ended = observed(host, plugin, work).instrument(span.clone()).await;
+    let took = started.elapsed();
+    let (done, result, failure) = match ended {
+        Ok(Some(done)) => (done, "success", None),
+        Ok(None) => (Done::Succeeded(None), "gone", None),
+        Err(error) => {
+            let said = Some((error.reason(), chain(&error)));
+            (error.requeue(), error.class().as_str(), said)
         }
-    }
-    .instrument(span.clone())
-    .await;
+    };
     span.record("result", result);
-    host.metrics.reconciled(plugin.name(), result, started.elapsed());
-    done
+    host.metrics.reconciled(plugin.name(), result, took);
+    let last = LastRun {
+        at: crate::telemetry::now(),
+        took,
+        cause: work.cause.clone(),
+        plugin: plugin.label(),
+        result,
+        failure,
+        outcome: work.record.previous.clone(),
+        done,
+    };
+    (done, last)
 }
 
-fn failed(error: &Error) -> (Done, &'static str) {
+/// Looks, runs, and tells the user of a failure. None: the parent is gone.
+async fn observed(
+    host: &Host,
+    plugin: &Arc<ActivePlugin>,
+    work: &mut Work,
+) -> Result<Option<Done>, Error> {
+    let key = work.popped.key.clone();
+    let observation = staged(host, plugin, "observe", async {
+        observe::observe(host, plugin, &key).inspect_err(log)
+    });
+    let Some(observation) = observation.await? else {
+        host.dispatch.forget(&key);
+        return Ok(None);
+    };
+    match run(host, plugin, &observation, work).await {
+        Ok(done) => Ok(Some(done)),
+        Err(error) => {
+            report::failure(host, plugin, &key, &observation, &error).await;
+            log(&error);
+            Err(error)
+        }
+    }
+}
+
+fn log(error: &Error) {
     let class = error.class();
     if error.is_reported() {
         tracing::warn!(reason = error.reason(), class = class.as_str(), "{}", chain(error));
     } else {
         tracing::debug!(reason = error.reason(), "{error}");
     }
-    Span::current().record("result", class.as_str());
-    (error.requeue(), class.as_str())
+}
+
+/// Measures a stage; its span is a child of the run's.
+async fn staged<T>(
+    host: &Host,
+    plugin: &ActivePlugin,
+    stage: &'static str,
+    work: impl Future<Output = T>,
+) -> T {
+    let started = Instant::now();
+    let span = tracing::info_span!("stage", otel.name = stage);
+    let result = work.instrument(span).await;
+    host.metrics.stage(plugin.name(), stage, started.elapsed());
+    result
 }
 
 /// The five stages.
 async fn run(
     host: &Host,
     plugin: &Arc<ActivePlugin>,
-    key: &ParentKey,
     observation: &Observation,
-    record: &mut Record,
+    work: &mut Work,
 ) -> Result<Done, Error> {
+    let Work { popped: Popped { key, hot, .. }, cause, record } = work;
     if !finalize::before(host, plugin, key, observation).await? {
         return Ok(Done::Succeeded(None));
     }
-    let mut decision = decide::decide(host, plugin, key, observation, record).await?;
+    let deciding = decide::decide(host, plugin, key, observation, record);
+    let mut decision = staged(host, plugin, "decide", deciding).await?;
     let desired = std::mem::take(&mut decision.objects);
-    let plan = planned(plugin, observation, desired, &mut record.memory);
-    let mut run =
-        apply::apply(host, plugin, observation, &plan, &decision, &mut record.memory).await;
+    let plan = staged(host, plugin, "plan", async {
+        planned(host, plugin, observation, desired, &mut record.memory)
+    })
+    .await;
+    let applying = apply::apply(host, plugin, observation, &plan, &decision, &mut record.memory);
+    let mut run = staged(host, plugin, "apply", applying).await;
+    report::contested(host, plugin, observation, plan.contested());
     report::events(host, plugin, observation, &decision.events);
     let finished = decision.finished;
     let requeue = decision.requeue_after.unwrap_or(host.resync);
-    let status = report::status(host, plugin, observation, &plan, &mut run, decision.status).await;
+    let reconciled = report::reconciled(plugin, observation, &plan, &run, hot.then_some(cause));
+    let status = staged(host, plugin, "status", async {
+        report::status(host, plugin, observation, &reconciled, &mut run, decision.status).await
+    })
+    .await;
     let problem = run.outcome.first_problem().is_some();
     record.previous = Some(Arc::new(run.outcome));
     host.dispatch.remember_writes(key, run.writes);
@@ -129,6 +178,7 @@ async fn run(
 
 /// Plan and guard: pure, and the only way to something that can be applied.
 fn planned(
+    host: &Host,
     plugin: &ActivePlugin,
     observation: &Observation,
     desired: Vec<DesiredObject>,
@@ -140,6 +190,7 @@ fn planned(
         parent,
         children: &observation.children,
         marked: &observation.marked,
+        now: host.dispatch.now(),
     };
     let plan = plan(&context, desired, memory, |id| plugin.lookup(id));
     let consent = observation.annotation(text::ANNOTATION_ALLOW_DELETIONS);

@@ -3,17 +3,21 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use host_core::decision::Event;
 use host_core::queue::Done;
-use host_kube::{Client, ConnectOptions, Informers, Recorder, Regarding, Reporter, Scope};
+use host_kube::{
+    Client, ConnectOptions, Gate, Informers, Leadership, Recorder, Regarding, Reporter, Scope,
+};
 use host_wasm::{Compiler, CompilerLimits, Engine, EngineConfig};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::config::RunArgs;
-use crate::dispatch::{Dispatch, Record};
+use crate::dispatch::{Dispatch, Record, Work};
+use crate::election::Election;
 use crate::plugins::Plugins;
 use crate::rollout::Rollout;
 use crate::telemetry::{self, Metrics};
@@ -35,20 +39,26 @@ pub(crate) struct Host {
     instance: String,
     /// Calls into plugins at once: as many as there are cores, since a call computes and never waits.
     pub(crate) calls: Arc<Semaphore>,
+    /// Open while this host may write.
+    pub(crate) gate: Gate,
+    leadership: watch::Receiver<Leadership>,
     /// What is counted.
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: Arc<Metrics>,
     /// The slowest heartbeat of a parent.
     pub(crate) resync: Duration,
 }
 
-/// Runs the host until SIGTERM or SIGINT.
+/// Runs the host until SIGTERM or SIGINT, or until it has lost its lease.
 pub(crate) fn run(args: RunArgs) -> anyhow::Result<()> {
-    telemetry::init(&args.log, args.log_format)?;
+    let _traces = telemetry::init(&args.log, args.log_format, args.otlp_endpoint.as_deref())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start threads")?;
-    runtime.block_on(start(args))
+    let result = runtime.block_on(start(args));
+    // A call into a plugin or a compilation may still be running: neither writes anything.
+    runtime.shutdown_background();
+    result
 }
 
 async fn start(args: RunArgs) -> anyhow::Result<()> {
@@ -63,45 +73,58 @@ async fn start(args: RunArgs) -> anyhow::Result<()> {
         listen,
         cache_dir,
         resync,
+        max_concurrent_reconciles,
+        leader_elect,
         drain,
+        otlp_endpoint: _,
         log: _,
         log_format: _,
     } = args;
     let listener = serve::bind(listen).await?;
+    let metrics = Arc::new(Metrics::new());
+    let observe = Arc::clone(&metrics);
     let client = host_kube::connect(ConnectOptions { kubeconfig, context }).await?;
+    let client = client.observed(Arc::new(move |done| observe.requested(done)));
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let engine = Engine::new(EngineConfig {
         max_concurrent_calls: u16::try_from(cores).unwrap_or(u16::MAX),
     })?;
     let compiler = Compiler::new(inspect::this_binary()?, cache_dir, CompilerLimits::default())?;
-    let dispatch = Arc::new(Dispatch::new());
+    let seed = seed();
+    let dispatch = Arc::new(Dispatch::new(max_concurrent_reconciles, seed));
+    let instance = std::env::var("HOSTNAME").unwrap_or_else(|_| "operator-host".to_owned());
+    let election = Election::new(leader_elect, &client, &namespace, &instance, seed);
+    let client = client.gated(election.gate.clone());
     let scopes = scopes(watch_namespace);
     let (rollout, sources) =
         Rollout::new(engine, compiler, namespace, scopes, plugin, plugin_settings);
     let changes = (Arc::clone(&dispatch), rollout.inbox());
     let informers = Informers::new(
         client.clone(),
-        seed(),
+        seed,
         Arc::new(move |change| {
             changes.0.changed(&change);
             changes.1.changed(&change);
         }),
     );
+    informers.follow_definitions();
     let (recorder, recording) = Recorder::start(client.clone(), SystemTime::now());
-    let instance = std::env::var("HOSTNAME").unwrap_or_else(|_| "operator-host".to_owned());
     let host = Arc::new(Host {
         dispatch,
         plugins: Plugins::default(),
         rollout,
         informers,
         cluster: client,
+        gate: election.gate.clone(),
+        leadership: election.leadership.clone(),
         recorder,
         instance,
         calls: Arc::new(Semaphore::new(cores)),
-        metrics: Metrics::new(),
+        metrics,
         resync,
     });
     tracing::info!(version = env!("CARGO_PKG_VERSION"), %listen, "started");
+    let release = election.start();
     tokio::spawn(greet(host.cluster.clone()));
     tokio::spawn(serve::serve(listener, Arc::clone(&host)));
     tokio::spawn(Rollout::run(Arc::clone(&host), sources));
@@ -109,15 +132,24 @@ async fn start(args: RunArgs) -> anyhow::Result<()> {
     drop(host);
     // The rest of the process still holds the recorder: what is waiting is sent, and then it ends.
     let _ = tokio::time::timeout(Duration::from_millis(500), recording).await;
+    release.await;
     Ok(())
 }
 
 impl Host {
-    /// Records an event; never waits.
+    /// Records an event; never waits. A standby sees the same things and leaves them to the leader.
     pub(crate) fn record(&self, controller: &str, regarding: Regarding, event: Event) {
+        if !self.is_leading() {
+            return;
+        }
         let controller = format!("{}/{controller}", host_core::text::DOMAIN);
         let reporter = Reporter { controller, instance: self.instance.clone() };
         self.recorder.record(reporter, regarding, event);
+    }
+
+    /// Whether this host may write.
+    pub(crate) fn is_leading(&self) -> bool {
+        self.gate.is_open()
     }
 }
 
@@ -142,19 +174,27 @@ fn scopes(namespaces: Vec<String>) -> Vec<Scope> {
     namespaces.into_iter().map(Scope::Namespace).collect()
 }
 
-/// Starts a run for every key the queue gives out, until a signal; then waits for the running ones.
+/// Starts a run for every key the queue gives out while this host leads, until a signal; then waits for the running
+/// ones. A lost lease is an error: the process ends at once, whatever is running, since another host may act now.
 async fn work(host: &Arc<Host>, drain: Duration) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let mut leadership = host.leadership.clone();
     let mut running = JoinSet::new();
     loop {
+        let leading = match &*leadership.borrow_and_update() {
+            Leadership::Lost => bail!("the lease was lost; another host may be acting already"),
+            Leadership::Leading => true,
+            Leadership::Standby { .. } => false,
+        };
         tokio::select! {
             biased;
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
+            Ok(()) = leadership.changed() => {}
             Some(_) = running.join_next(), if !running.is_empty() => {}
-            (key, _, record) = host.dispatch.next() => {
-                running.spawn(supervised(Arc::clone(host), key, record));
+            work = host.dispatch.next(), if leading => {
+                running.spawn(supervised(Arc::clone(host), work));
             }
         }
     }
@@ -171,26 +211,28 @@ async fn work(host: &Arc<Host>, drain: Duration) -> anyhow::Result<()> {
 }
 
 /// One run, whatever happens in it: a panic is counted and the key comes back.
-async fn supervised(host: Arc<Host>, key: host_core::queue::ParentKey, record: Record) {
+async fn supervised(host: Arc<Host>, work: Work) {
+    let key = work.popped.key.clone();
     let Some(plugin) = host.plugins.get(key.lane) else {
-        host.dispatch.done(&key, record, Done::Succeeded(None));
+        host.dispatch.done(&key, work.record, Done::Succeeded(None), None);
         return;
     };
     let name = plugin.name().to_owned();
-    host.metrics.active(&name, 1);
+    host.metrics.popped(&name, work.popped.waited);
+    let started = Instant::now();
     let task = {
-        let (host, key) = (Arc::clone(&host), key.clone());
+        let host = Arc::clone(&host);
         tokio::spawn(async move {
-            let mut record = record;
-            let done = reconcile::reconcile(&host, &plugin, &key, &mut record).await;
-            (record, done)
+            let mut work = work;
+            let (done, last) = reconcile::reconcile(&host, &plugin, &mut work).await;
+            (work.record, done, Some(last))
         })
     };
-    let (record, done) = task.await.unwrap_or_else(|error| {
+    let (record, done, last) = task.await.unwrap_or_else(|error| {
         host.metrics.panicked(&name);
         tracing::error!(plugin = name, parent = %key.key, %error, "a run has panicked; this is a fault of the host");
-        (Record::default(), Done::Failed)
+        (Record::default(), Done::Failed, None)
     });
-    host.metrics.active(&name, -1);
-    host.dispatch.done(&key, record, done);
+    host.metrics.finished(&name, started.elapsed());
+    host.dispatch.done(&key, record, done, last);
 }

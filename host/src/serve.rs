@@ -1,16 +1,17 @@
-//! `/metrics`, `/healthz`, `/readyz`.
+//! `/metrics`, `/healthz`, `/readyz`, `/debug/explain`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::net::TcpListener;
 
+use crate::explain::Question;
 use crate::run::Host;
 
 /// Binds the address; the error says what to do when it is taken.
@@ -26,6 +27,7 @@ pub(crate) async fn serve(listener: TcpListener, host: Arc<Host>) {
         .route("/metrics", get(metrics))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
+        .route("/debug/explain", get(explain))
         .with_state(host);
     if let Err(error) = axum::serve(listener, router).await {
         tracing::error!(%error, "serving metrics and health has ended");
@@ -47,5 +49,19 @@ async fn ready(State(host): State<Arc<Host>>) -> (StatusCode, String) {
     match host.rollout.readiness() {
         Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
         Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
+    }
+}
+
+async fn explain(
+    State(host): State<Arc<Host>>,
+    Query(question): Query<Question>,
+) -> impl IntoResponse {
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    match crate::explain::explain(&host, &question) {
+        Ok(explanation) => match serde_json::to_string(&explanation) {
+            Ok(text) => (StatusCode::OK, kind, text),
+            Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, kind, format!("{error}\n")),
+        },
+        Err(unknown) => (StatusCode::NOT_FOUND, kind, format!("{unknown}\n")),
     }
 }

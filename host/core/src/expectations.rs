@@ -70,6 +70,11 @@ impl Expectations {
         })
     }
 
+    /// What a parent's runs have written and the cache may not show yet.
+    pub fn pending(&self, parent: &ParentKey) -> impl Iterator<Item = &ObjectId> {
+        self.pending.get(parent).into_iter().flat_map(|(_, writes)| writes).map(|(id, _)| id)
+    }
+
     /// Forgets a parent that is gone.
     pub fn forget(&mut self, parent: &ParentKey) {
         self.pending.remove(parent);

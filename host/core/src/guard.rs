@@ -4,7 +4,7 @@ use crate::decision::Ownership;
 use crate::grants::Grants;
 use crate::ident::ObjectId;
 use crate::limits;
-use crate::plan::{Apply, Plan, Step};
+use crate::plan::{Apply, Contested, Plan, Step};
 use crate::snapshot::Problem;
 
 /// What the guard has to know about the parent.
@@ -29,6 +29,7 @@ pub struct GuardContext<'a> {
 pub struct GuardedPlan {
     steps: Vec<Step>,
     held: Vec<ObjectId>,
+    contested: Vec<Contested>,
 }
 
 impl GuardedPlan {
@@ -42,9 +43,9 @@ impl GuardedPlan {
         &self.held
     }
 
-    /// Whether carrying it out would change nothing.
-    pub fn is_steady(&self) -> bool {
-        self.steps.iter().all(|step| matches!(step, Step::Keep(_)))
+    /// Objects that somebody else keeps changing back.
+    pub fn contested(&self) -> &[Contested] {
+        &self.contested
     }
 }
 
@@ -62,7 +63,7 @@ pub fn guard(context: &GuardContext<'_>, plan: Plan) -> GuardedPlan {
             Step::Keep(_) | Step::Apply(_) | Step::Release { .. } | Step::Refuse { .. } => true,
         });
     }
-    GuardedPlan { steps, held }
+    GuardedPlan { steps, held, contested: plan.contested }
 }
 
 fn is_mass_deletion(context: &GuardContext<'_>, prunes: usize) -> bool {
@@ -157,6 +158,10 @@ mod tests {
         })
     }
 
+    fn plan(steps: Vec<Step>) -> Plan {
+        Plan { steps, contested: Vec::new() }
+    }
+
     fn reason(guarded: &GuardedPlan) -> String {
         let [Step::Refuse { problem, .. }] = guarded.steps() else {
             panic!("not refused: {guarded:?}")
@@ -167,7 +172,7 @@ mod tests {
     #[test]
     fn holds_a_mass_deletion_until_the_user_allows_this_generation() {
         let grants = grants_for_tests();
-        let plan = Plan { steps: ["a", "b", "c", "d"].map(prune).to_vec() };
+        let plan = plan(["a", "b", "c", "d"].map(prune).to_vec());
         let held = guard(&context(&grants), plan.clone());
         assert_eq!((held.steps().len(), held.held().len()), (0, 4));
         let old = GuardContext { allow_deletions: Some("3"), ..context(&grants) };
@@ -179,7 +184,7 @@ mod tests {
     #[test]
     fn lets_a_few_deletions_through() {
         let grants = grants_for_tests();
-        let plan = Plan { steps: ["a", "b"].map(prune).to_vec() };
+        let plan = plan(["a", "b"].map(prune).to_vec());
         assert_eq!(guard(&context(&grants), plan).held().len(), 0);
     }
 
@@ -187,14 +192,14 @@ mod tests {
     fn creates_nothing_under_a_parent_that_is_being_deleted() {
         let grants = grants_for_tests();
         let deleting = GuardContext { parent_deleting: true, ..context(&grants) };
-        let guarded = guard(&deleting, Plan { steps: vec![create("ConfigMap")] });
+        let guarded = guard(&deleting, plan(vec![create("ConfigMap")]));
         assert_eq!(reason(&guarded), "ParentDeleting");
     }
 
     #[test]
     fn refuses_kinds_that_are_not_granted() {
         let grants = grants_for_tests();
-        let guarded = guard(&context(&grants), Plan { steps: vec![create("Secret")] });
+        let guarded = guard(&context(&grants), plan(vec![create("Secret")]));
         assert_eq!(reason(&guarded), "NotGranted");
     }
 
@@ -202,7 +207,7 @@ mod tests {
     fn refuses_another_namespace() {
         let grants = grants_for_tests();
         let elsewhere = GuardContext { parent_namespace: "other", ..context(&grants) };
-        let guarded = guard(&elsewhere, Plan { steps: vec![create("ConfigMap")] });
+        let guarded = guard(&elsewhere, plan(vec![create("ConfigMap")]));
         assert_eq!(reason(&guarded), "OtherNamespace");
     }
 }

@@ -2,6 +2,7 @@
 //! readers without a scan.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use crate::ident::{Kind, ObjectKey};
 use crate::object::StoredObject;
@@ -19,6 +20,22 @@ pub struct Interest {
     pub name: Option<String>,
     /// The empty selector: any labels.
     pub selector: Selector,
+}
+
+impl fmt::Display for Interest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.kind)?;
+        if let Some(name) = &self.name {
+            write!(f, " {name}")?;
+        }
+        if !self.selector.is_empty() {
+            write!(f, " with {}", self.selector)?;
+        }
+        match &self.namespace {
+            Some(namespace) => write!(f, " in {namespace}"),
+            None => f.write_str(" in all namespaces"),
+        }
+    }
 }
 
 impl Interest {
@@ -72,6 +89,11 @@ impl Interests {
         if !interests.is_empty() {
             self.by_parent.insert(parent.clone(), interests);
         }
+    }
+
+    /// What a parent is interested in.
+    pub fn of(&self, parent: &ParentKey) -> impl Iterator<Item = &Interest> {
+        self.by_parent.get(parent).into_iter().flatten()
     }
 
     /// Forgets a parent that is gone.

@@ -27,14 +27,36 @@ pub const STATUS_BYTES_MAX: usize = 512 * 1024;
 /// The shortest requeue a plugin can ask for: 10 runs a second at most from one parent.
 pub const REQUEUE_FLOOR: Duration = Duration::from_millis(100);
 
+/// How much later than asked a requeue may come, to spread what was listed together: a tenth, at most this.
+pub const REQUEUE_SPREAD_MAX: Duration = Duration::from_mins(5);
+
+/// Runs that all plugins together have at once, unless the host is told otherwise. A run waits for the API server
+/// most of its time: 32 of them keep two cores busy at 1 ms of computing in 20 ms.
+pub const RUNS_AT_ONCE: usize = 32;
+
+/// Runs of one parent that are free before its breaker holds them back. Creating a RedisCluster of 9 pods takes
+/// about 40; a loop of 10 runs a second is caught after 11 s.
+pub const CIRCUIT_BURST: u32 = 100;
+
+/// How often a parent runs while its breaker is open, and how fast its allowance comes back: whole after 100 s.
+pub const CIRCUIT_REFILL: Duration = Duration::from_secs(1);
+
 /// First retry of a failing key; doubled for each failure, as controller-runtime does.
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(5);
 
 /// Longest retry of a failing key: 5 ms × 2^18 = 1310 s is cut to 1000 s, as controller-runtime does.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(1_000);
 
-/// How long a run waits for the cache to show the host's own writes before it goes on without.
-pub const READ_YOUR_WRITES_DEADLINE: Duration = Duration::from_secs(10);
+/// How long a run waits for the cache to show the host's own writes before it goes on without. A watch that lags is
+/// waited for: 10 s were seen, and going on early would decide from what is known to be gone.
+pub const READ_YOUR_WRITES_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Repairs of one object within [`CONTEST_WINDOW`] that make a fight of an accident: a person undoes a change once
+/// or twice, another controller does it every time.
+pub const CONTEST_REPAIRS: u32 = 5;
+
+/// See [`CONTEST_REPAIRS`]. Controllers that resync every minute or two are caught, too.
+pub const CONTEST_WINDOW: Duration = Duration::from_mins(10);
 
 /// Deletions in one plan that are always allowed.
 pub const DELETIONS_FREE: usize = 2;

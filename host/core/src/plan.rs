@@ -11,11 +11,16 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::decision::{DesiredObject, OnImmutable, Ownership};
-use crate::diff::{self, Difference};
+use crate::diff;
 use crate::ident::{Kind, ObjectId, hex};
 use crate::object::StoredObject;
 use crate::snapshot::{Observed, Problem};
+use crate::queue::Moment;
 use crate::text;
+
+mod memory;
+
+pub use memory::{Contested, Memory};
 
 /// What the plan is made for.
 #[derive(Clone, Debug)]
@@ -26,8 +31,11 @@ pub struct PlanContext<'a> {
     pub parent: &'a Observed,
     /// Every live object of an owned kind whose controller is the parent.
     pub children: &'a [Observed],
-    /// Every live object of a patched kind that carries this parent's mark.
+    /// Every other live object that carries this parent's mark: patched ones, and owned ones that have lost their
+    /// owner reference.
     pub marked: &'a [Observed],
+    /// When the plan is made: tells an accident from a fight over an object.
+    pub now: Moment,
 }
 
 /// One thing to do, with everything needed to do it.
@@ -104,64 +112,8 @@ pub struct Live {
 pub struct Plan {
     /// Applies in the plugin's order, then releases, then prunes.
     pub steps: Vec<Step>,
-}
-
-/// What was learnt from the API server's answers for one parent: how it normalises what a plugin sends,
-/// and which version of an object is known to be as desired. Lost on a restart, which costs one apply that
-/// changes nothing for each object with an unknown normalisation.
-#[derive(Clone, Debug, Default)]
-pub struct Memory {
-    known: BTreeMap<ObjectId, Known>,
-}
-
-#[derive(Clone, Debug)]
-struct Known {
-    hash: String,
-    resource_version: u64,
-    tolerated: Vec<Difference>,
-}
-
-impl Memory {
-    /// Learns from the answer to an apply: what still differs now is how the server writes it.
-    pub fn learn(&mut self, apply: &Apply, answer: &StoredObject) {
-        let tolerated = match serde_json::from_str(&answer.json) {
-            Ok(live) => diff::differences(&apply.body, &live),
-            Err(_) => Vec::new(),
-        };
-        let known = Known {
-            hash: apply.hash.clone(),
-            resource_version: answer.resource_version,
-            tolerated,
-        };
-        self.known.insert(apply.id.clone(), known);
-    }
-
-    fn knows(&self, id: &ObjectId, hash: &str, live: &StoredObject) -> bool {
-        self.known.get(id).is_some_and(|known| {
-            known.hash == hash && known.resource_version == live.resource_version
-        })
-    }
-
-    fn tolerates(&self, id: &ObjectId, hash: &str, differences: &[Difference]) -> bool {
-        let Some(known) = self.known.get(id).filter(|known| known.hash == hash) else {
-            return differences.is_empty();
-        };
-        differences.iter().all(|difference| known.tolerated.contains(difference))
-    }
-
-    /// The kept objects' versions are known to be as desired from now on.
-    fn keep(&mut self, id: &ObjectId, hash: &str, resource_version: u64) {
-        if let Some(known) = self.known.get_mut(id).filter(|known| known.hash == hash) {
-            known.resource_version = resource_version;
-        } else {
-            let known = Known { hash: hash.to_owned(), resource_version, tolerated: Vec::new() };
-            self.known.insert(id.clone(), known);
-        }
-    }
-
-    fn retain(&mut self, ids: &BTreeSet<&ObjectId>) {
-        self.known.retain(|id, _| ids.contains(id));
-    }
+    /// Objects that somebody else keeps changing back. They are applied all the same.
+    pub contested: Vec<Contested>,
 }
 
 /// Makes the plan. `live` looks a desired object up in the cache.
@@ -172,11 +124,12 @@ pub fn plan(
     live: impl Fn(&ObjectId) -> Option<Arc<StoredObject>>,
 ) -> Plan {
     let ids: BTreeSet<ObjectId> = desired.iter().map(|object| object.id.clone()).collect();
-    memory.retain(&ids.iter().collect());
+    memory.retain(&ids);
     let mut steps = Vec::with_capacity(desired.len());
+    let mut contested = Vec::new();
     for object in desired {
         let found = live(&object.id);
-        steps.push(step(context, object, found.as_deref(), memory));
+        steps.push(step(context, object, found.as_deref(), memory, &mut contested));
     }
     let ours = |observed: &&Observed| {
         let mark = observed.object.applied.as_ref();
@@ -186,26 +139,26 @@ pub fn plan(
         let id = ObjectId { kind: Kind::clone(&observed.kind), key: observed.object.key.clone() };
         (id, observed.object.uid.clone())
     };
-    for observed in context.marked.iter().filter(ours) {
+    let mut prunes = Vec::new();
+    for observed in context.marked.iter().chain(context.children).filter(ours) {
         let (id, uid) = named(observed);
-        let owned = is_controlled_by(&observed.object, context.parent);
-        if !ids.contains(&id) && !owned && !observed.object.deleting {
-            steps.push(Step::Release { id, uid });
+        if ids.contains(&id) || observed.object.deleting {
+            continue;
+        }
+        let owner = observed.object.controller().map(|owner| &owner.uid);
+        let ours = owner == Some(&context.parent.object.uid);
+        let label = observed.object.labels.get(text::LABEL_PLUGIN);
+        match label {
+            // Ours, or ours once: its owner reference was removed, and nobody else has taken it.
+            Some(plugin) if plugin == context.plugin && (ours || owner.is_none()) => {
+                prunes.push(Step::Prune { id, uid });
+            }
+            None if !ours => steps.push(Step::Release { id, uid }),
+            Some(_) | None => {}
         }
     }
-    for observed in context.children.iter().filter(ours) {
-        let (id, uid) = named(observed);
-        let plugin = observed.object.labels.get(text::LABEL_PLUGIN);
-        let same_plugin = plugin.is_some_and(|plugin| *plugin == *context.plugin);
-        if !ids.contains(&id) && same_plugin && !observed.object.deleting {
-            steps.push(Step::Prune { id, uid });
-        }
-    }
-    Plan { steps }
-}
-
-fn is_controlled_by(object: &StoredObject, parent: &Observed) -> bool {
-    object.controller().is_some_and(|owner| owner.uid == parent.object.uid)
+    steps.extend(prunes);
+    Plan { steps, contested }
 }
 
 fn step(
@@ -213,6 +166,7 @@ fn step(
     object: DesiredObject,
     live: Option<&StoredObject>,
     memory: &mut Memory,
+    contested: &mut Vec<Contested>,
 ) -> Step {
     if let Some(problem) = obstacle(context, &object, live) {
         return Step::Refuse { id: object.id, problem };
@@ -224,17 +178,17 @@ fn step(
         let marked = mark.is_some_and(|mark| {
             *mark.hash == *hash && mark.parent_uid == context.parent.object.uid
         });
-        let equal = marked
-            && (memory.knows(&object.id, &hash, live) || {
-                let differences = serde_json::from_str(&live.json)
-                    .map(|live| diff::differences(&body, &live))
-                    .unwrap_or_default();
-                memory.tolerates(&object.id, &hash, &differences)
-            });
-        if equal {
+        if marked && memory.knows(&object.id, &hash, live) {
+            return Step::Keep(object.id);
+        }
+        let differences = serde_json::from_str(&live.json)
+            .map(|live| diff::differences(&body, &live))
+            .unwrap_or_default();
+        if marked && memory.tolerates(&object.id, &hash, &differences) {
             memory.keep(&object.id, &hash, live.resource_version);
             return Step::Keep(object.id);
         }
+        contested.extend(memory.drifted(&object.id, &hash, &differences, context.now));
     }
     Step::Apply(Apply {
         id: object.id,

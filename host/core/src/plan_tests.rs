@@ -2,6 +2,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ident::ObjectKey;
+use crate::limits;
+
+const NOW: Moment = Moment::from_secs(1);
 
 fn observed(kind: Kind, raw: &Value) -> Observed {
     let object = StoredObject::parse(&kind, &raw.to_string()).unwrap();
@@ -30,14 +33,23 @@ fn desired(name: &str, value: &str) -> DesiredObject {
 }
 
 fn run(memory: &mut Memory, desired: Vec<DesiredObject>, children: &[Observed]) -> Vec<Step> {
+    run_at(memory, desired, children, NOW).steps
+}
+
+fn run_at(
+    memory: &mut Memory,
+    desired: Vec<DesiredObject>,
+    children: &[Observed],
+    now: Moment,
+) -> Plan {
     let parent = parent();
-    let context = PlanContext { plugin: "demo", parent: &parent, children, marked: &[] };
+    let context = PlanContext { plugin: "demo", parent: &parent, children, marked: &[], now };
     let live = |id: &ObjectId| {
         let found =
             children.iter().find(|child| *child.kind == id.kind && child.object.key == id.key);
         found.map(|child| Arc::clone(&child.object))
     };
-    plan(&context, desired, memory, live).steps
+    plan(&context, desired, memory, live)
 }
 
 /// What a server would store: the applied body plus what servers add.
@@ -154,9 +166,27 @@ fn releases_fields_no_longer_returned() {
         &json!({"metadata": {"namespace": "n", "name": "a", "uid": "x",
             "annotations": {"operator-host.dev/applied": "p1/abc"}}}),
     );
-    let context = PlanContext { plugin: "demo", parent: &parent, children: &[], marked: &[marked] };
+    let context = PlanContext { plugin: "demo", parent: &parent, children: &[], marked: &[marked], now: NOW };
     let steps = plan(&context, vec![], &mut Memory::default(), |_| None).steps;
     assert!(matches!(&steps[..], [Step::Release { uid, .. }] if **uid == *"x"), "{steps:?}");
+}
+
+#[test]
+fn prunes_what_has_lost_its_owner_reference_and_leaves_what_another_has_taken() {
+    let parent = parent();
+    let child = |name: &str, owners: Value| {
+        let labels = json!({"operator-host.dev/plugin": "demo"});
+        let annotations = json!({"operator-host.dev/applied": "p1/abc"});
+        let metadata = json!({"namespace": "n", "name": name, "uid": name, "labels": labels,
+            "annotations": annotations, "ownerReferences": owners});
+        observed(config_map(), &json!({"metadata": metadata}))
+    };
+    let taken = json!([{"apiVersion": "v1", "kind": "Other", "name": "o", "uid": "o1", "controller": true}]);
+    let marked = [child("lost", json!([])), child("taken", taken)];
+    let context =
+        PlanContext { plugin: "demo", parent: &parent, children: &[], marked: &marked, now: NOW };
+    let steps = plan(&context, vec![], &mut Memory::default(), |_| None).steps;
+    assert!(matches!(&steps[..], [Step::Prune { uid, .. }] if **uid == *"lost"), "{steps:?}");
 }
 
 proptest! {
@@ -172,4 +202,37 @@ proptest! {
         let second = run(&mut Memory::default(), wanted, &live);
         prop_assert!(second.iter().all(|step| matches!(step, Step::Keep(_))), "{second:?}");
     }
+}
+
+#[test]
+fn repairs_drift_and_tells_a_fight_from_an_accident() {
+    let mut memory = Memory::default();
+    let mut version = 1;
+    let mut contested = Vec::new();
+    let mut now = NOW;
+    let steps = run(&mut memory, vec![desired("a", "ours")], &[]);
+    let Step::Apply(apply) = &steps[0] else { panic!("{steps:?}") };
+    memory.learn(apply, &stored(&steps[0], version).object);
+    for _ in 0..limits::CONTEST_REPAIRS {
+        version += 1;
+        let theirs = stored(&steps[0], version).object.json.replace("ours", "theirs");
+        let theirs = observed(config_map(), &serde_json::from_str(&theirs).unwrap());
+        now += Moment::from_secs(5);
+        let plan = run_at(&mut memory, vec![desired("a", "ours")], &[theirs], now);
+        let Step::Apply(apply) = &plan.steps[0] else { panic!("not repaired: {plan:?}") };
+        version += 1;
+        memory.learn(apply, &stored(&plan.steps[0], version).object);
+        contested.push(plan.contested.len());
+        let repaired = stored(&plan.steps[0], version);
+        let after = run_at(&mut memory, vec![desired("a", "ours")], &[repaired], now);
+        assert!(matches!(after.steps[0], Step::Keep(_)) && after.contested.is_empty());
+    }
+    assert_eq!(contested, [0, 0, 0, 0, 1]);
+    now += limits::CONTEST_WINDOW;
+    let theirs = stored(&steps[0], version + 1).object.json.replace("ours", "theirs");
+    let theirs = observed(config_map(), &serde_json::from_str(&theirs).unwrap());
+    let plan = run_at(&mut memory, vec![desired("a", "ours")], std::slice::from_ref(&theirs), now);
+    assert_eq!(plan.contested, [], "an accident every now and then is no fight");
+    let plan = run_at(&mut memory, vec![desired("a", "changed")], &[theirs], now);
+    assert_eq!(plan.contested, [], "a change of what is desired is no drift");
 }

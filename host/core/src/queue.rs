@@ -1,19 +1,25 @@
-//! The work queue: keyed, deduplicating, FIFO within a priority, fair between plugins, with delays and
-//! per-key back-off. Stage *requeue*.
+//! The work queue: keyed, deduplicating, fair, with priorities, delays, per-key back-off and a breaker for keys that
+//! run hot. Stage *requeue*.
 //!
-//! Time comes in as a [`Moment`]; nothing here reads a clock.
+//! Time comes in as a [`Moment`] and chance as a seed; nothing here reads either.
 //!
 //! **Invariant:** a key is run by one worker at a time. **Invariant:** an event is never lost: a key that is
-//! running when it arrives runs again afterwards. **Invariant:** events neither bypass nor inflate a key's
-//! back-off, unless a user has changed the parent (kubernetes#132805, #136853).
+//! running when it arrives runs again afterwards, and the breaker only delays. **Invariant:** events neither bypass
+//! nor inflate a key's back-off, unless a user has changed the parent (kubernetes#132805, #136853).
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 use crate::backoff;
 use crate::ident::ObjectKey;
 use crate::limits;
+
+mod circuit;
+mod ready;
+
+use circuit::Circuit;
+use ready::{Place, Ready};
 
 /// Time since the host started, monotonic.
 pub type Moment = Duration;
@@ -71,51 +77,119 @@ pub enum Done {
     Deferred(Duration),
 }
 
+/// A key that is to be run now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Popped {
+    /// Which parent.
+    pub key: ParentKey,
+    /// Why.
+    pub priority: Priority,
+    /// How long it was ready and had no worker.
+    pub waited: Duration,
+    /// Whether its breaker is open.
+    pub hot: bool,
+}
+
 #[derive(Debug, Default)]
 struct Entry {
-    /// Set while in `ready`.
-    ready: Option<(Priority, u64)>,
+    /// Set while in `ready`, with the moment it came there first.
+    ready: Option<(Place, Moment)>,
     /// Set while in `delayed`.
     due: Option<(Moment, Priority)>,
-    running: bool,
     /// An event that arrived during the run.
     dirty: Option<Priority>,
     failures: u32,
     /// Until then events do not bring the key back, only a user's change does.
     held_until: Moment,
+    circuit: Circuit,
 }
 
 #[derive(Debug)]
 struct LaneState {
     concurrency: usize,
-    running: usize,
+    running: BTreeMap<ObjectKey, Moment>,
+    adds: u64,
+    retries: u64,
+    hot: BTreeSet<ObjectKey>,
+}
+
+/// How one plugin's share of the queue is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneReport {
+    /// Keys ready to run, by priority in the order of [`Priority::ALL`].
+    pub depth: [usize; 4],
+    /// Keys that have become ready so far.
+    pub adds: u64,
+    /// Runs so far that failed and are to be tried again.
+    pub retries: u64,
+    /// How many may run at once.
+    pub concurrency: usize,
+    /// How long the running ones have been running, added up.
+    pub unfinished: Duration,
+    /// How long the longest of them has.
+    pub longest: Duration,
+    /// Keys whose breaker is open.
+    pub hot: usize,
+}
+
+/// What a key is waiting for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyReport {
+    /// Whether it is being run.
+    pub running: bool,
+    /// With which priority it is ready.
+    pub ready: Option<Priority>,
+    /// When its delay ends.
+    pub due: Option<Moment>,
+    /// Failures in a row.
+    pub failures: u32,
+    /// Whether its breaker is open.
+    pub hot: bool,
 }
 
 /// The queue of all plugins.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Queue {
     entries: BTreeMap<ParentKey, Entry>,
-    ready: BTreeMap<Reverse<Priority>, BTreeMap<Lane, BTreeMap<u64, ObjectKey>>>,
+    ready: Ready,
     delayed: BTreeSet<(Moment, ParentKey)>,
     lanes: BTreeMap<Lane, LaneState>,
-    last_lane: Lane,
-    next_seq: u64,
+    concurrency: usize,
+    seed: u64,
 }
 
 impl Queue {
+    /// An empty queue that runs at most so many keys at once (at least one). The seed spreads waits.
+    pub fn new(concurrency: usize, seed: u64) -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            ready: Ready::default(),
+            delayed: BTreeSet::new(),
+            lanes: BTreeMap::new(),
+            concurrency: concurrency.max(1),
+            seed,
+        }
+    }
+
     /// Opens a plugin's lane, or changes how many of its parents run at once (at least one).
     pub fn open_lane(&mut self, lane: Lane, concurrency: usize) {
         let concurrency = concurrency.max(1);
-        self.lanes
-            .entry(lane)
-            .and_modify(|state| state.concurrency = concurrency)
-            .or_insert(LaneState { concurrency, running: 0 });
+        self.lanes.entry(lane).and_modify(|state| state.concurrency = concurrency).or_insert(
+            LaneState {
+                concurrency,
+                running: BTreeMap::new(),
+                adds: 0,
+                retries: 0,
+                hot: BTreeSet::new(),
+            },
+        );
     }
 
     /// Something has changed that this parent depends on.
     pub fn push(&mut self, key: &ParentKey, priority: Priority, now: Moment) {
+        let running = self.is_running(key);
         let entry = self.entries.entry(key.clone()).or_default();
-        if entry.running {
+        if running {
             entry.dirty = entry.dirty.max(Some(priority));
             return;
         }
@@ -124,70 +198,65 @@ impl Queue {
             self.delay(key, until, priority);
             return;
         }
-        self.make_ready(key, priority);
-    }
-
-    /// Run this parent at a later time; the earlier of two wishes wins.
-    pub fn push_at(&mut self, key: &ParentKey, at: Moment, priority: Priority) {
-        let entry = self.entries.entry(key.clone()).or_default();
-        if entry.ready.is_none() {
-            let at = at.max(entry.held_until);
-            self.delay(key, at, priority);
-        }
+        self.make_ready(key, priority, now);
     }
 
     /// The next key to run, marked as running. Call [`Queue::done`] when it ends.
-    pub fn pop(&mut self, now: Moment) -> Option<(ParentKey, Priority)> {
+    pub fn pop(&mut self, now: Moment) -> Option<Popped> {
         self.promote(now);
-        let (priority, lane, seq) = self.choose()?;
-        let lanes = self.ready.get_mut(&Reverse(priority))?;
-        let waiting = lanes.get_mut(&lane)?;
-        let key = ParentKey { lane, key: waiting.remove(&seq)? };
-        if waiting.is_empty() {
-            lanes.remove(&lane);
+        let running: usize = self.lanes.values().map(|lane| lane.running.len()).sum();
+        if running >= self.concurrency {
+            return None;
         }
-        self.last_lane = lane;
+        let lanes = &self.lanes;
+        let has_room = |lane: Lane| {
+            lanes.get(&lane).is_some_and(|state| state.running.len() < state.concurrency)
+        };
+        let (key, priority) = self.ready.pop(has_room)?;
+        if let Some(state) = self.lanes.get_mut(&key.lane) {
+            state.running.insert(key.key.clone(), now);
+        }
         let entry = self.entries.entry(key.clone()).or_default();
-        entry.ready = None;
-        entry.running = true;
-        if let Some(state) = self.lanes.get_mut(&lane) {
-            state.running += 1;
-        }
-        if let Some((at, _)) = self.entries.get_mut(&key).and_then(|entry| entry.due.take()) {
+        let since = entry.ready.take().map_or(now, |(_, since)| since);
+        let hot = entry.circuit.is_open(now);
+        if let Some((at, _)) = entry.due.take() {
             self.delayed.remove(&(at, key.clone()));
         }
-        Some((key, priority))
+        Some(Popped { key, priority, waited: now.saturating_sub(since), hot })
     }
 
     /// Ends the run of a key.
     pub fn done(&mut self, key: &ParentKey, how: Done, now: Moment) {
         if let Some(state) = self.lanes.get_mut(&key.lane) {
-            state.running = state.running.saturating_sub(1);
+            state.running.remove(&key.key);
+            state.retries += u64::from(how == Done::Failed);
         }
-        let Some(entry) = self.entries.get_mut(key) else {
-            return;
-        };
-        entry.running = false;
-        let dirty = entry.dirty.take();
-        let wish = match how {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        let wait = match how {
             Done::Succeeded(after) => {
                 entry.failures = 0;
-                entry.held_until = now;
-                after.map(|after| now + after.max(limits::REQUEUE_FLOOR))
+                after.map(|after| after.max(limits::REQUEUE_FLOOR))
             }
             Done::Failed => {
                 entry.failures = entry.failures.saturating_add(1);
-                entry.held_until = now + backoff::delay(entry.failures);
-                Some(entry.held_until)
+                Some(backoff::delay(entry.failures))
             }
-            Done::Stopped(heartbeat) => {
-                entry.held_until = now;
-                Some(now + heartbeat)
-            }
-            Done::Deferred(after) => Some(now + after),
+            Done::Stopped(after) | Done::Deferred(after) => Some(after),
         };
-        if let Some(at) = wish {
-            self.delay(key, at, Priority::Timer);
+        let due = wait.map(|wait| now + spread(self.seed, key, wait, now));
+        match how {
+            Done::Failed => entry.held_until = due.unwrap_or(now),
+            Done::Succeeded(_) | Done::Stopped(_) => entry.held_until = now,
+            Done::Deferred(_) => {}
+        }
+        // Waiting for the cache costs nothing, however often.
+        let opened = !matches!(how, Done::Deferred(_)) && entry.circuit.charge(now);
+        let dirty = entry.dirty.take();
+        if let (true, Some(state)) = (opened, self.lanes.get_mut(&key.lane)) {
+            state.hot.insert(key.key.clone());
+        }
+        if let Some(due) = due {
+            self.delay(key, due, Priority::Timer);
         }
         if let Some(priority) = dirty {
             self.push(key, priority, now);
@@ -199,9 +268,10 @@ impl Queue {
     pub fn forget(&mut self, key: &ParentKey) {
         self.take_out(key);
         if let Some(entry) = self.entries.get_mut(key) {
-            entry.dirty = None;
-            entry.failures = 0;
-            entry.held_until = Moment::ZERO;
+            *entry = Entry::default();
+        }
+        if let Some(state) = self.lanes.get_mut(&key.lane) {
+            state.hot.remove(&key.key);
         }
         self.drop_if_idle(key);
     }
@@ -212,7 +282,8 @@ impl Queue {
         for key in keys {
             self.forget(&key);
         }
-        if self.lanes.get(&lane).is_some_and(|state| state.running == 0) {
+        self.ready.close(lane);
+        if self.lanes.get(&lane).is_some_and(|state| state.running.is_empty()) {
             self.lanes.remove(&lane);
         }
     }
@@ -227,11 +298,35 @@ impl Queue {
         self.entries.get(key).map_or(0, |entry| entry.failures)
     }
 
-    /// Keys waiting to run now, by lane and priority.
-    pub fn depth(&self) -> impl Iterator<Item = (Lane, Priority, usize)> + '_ {
-        self.ready.iter().flat_map(|(priority, lanes)| {
-            lanes.iter().map(move |(lane, waiting)| (*lane, priority.0, waiting.len()))
+    /// How a plugin's share is doing; None when it has none.
+    pub fn report(&self, lane: Lane, now: Moment) -> Option<LaneReport> {
+        let state = self.lanes.get(&lane)?;
+        let ages = || state.running.values().map(|since| now.saturating_sub(*since));
+        let is_hot = |key: &&ObjectKey| {
+            let key = ParentKey { lane, key: (*key).clone() };
+            self.entries.get(&key).is_some_and(|entry| entry.circuit.is_open(now))
+        };
+        Some(LaneReport {
+            depth: Priority::ALL.map(|priority| self.ready.depth(lane, priority)),
+            adds: state.adds,
+            retries: state.retries,
+            concurrency: state.concurrency,
+            unfinished: ages().sum(),
+            longest: ages().max().unwrap_or_default(),
+            hot: state.hot.iter().filter(is_hot).count(),
         })
+    }
+
+    /// What a key is waiting for.
+    pub fn report_key(&self, key: &ParentKey, now: Moment) -> KeyReport {
+        let Some(entry) = self.entries.get(key) else { return KeyReport::default() };
+        KeyReport {
+            running: self.is_running(key),
+            ready: entry.ready.map(|(place, _)| place.priority),
+            due: entry.due.map(|(at, _)| at),
+            failures: entry.failures,
+            hot: entry.circuit.is_open(now),
+        }
     }
 
     /// Keys waiting for a time.
@@ -239,28 +334,34 @@ impl Queue {
         self.delayed.len()
     }
 
-    fn make_ready(&mut self, key: &ParentKey, priority: Priority) {
-        let Some(entry) = self.entries.get_mut(key) else {
+    fn is_running(&self, key: &ParentKey) -> bool {
+        self.lanes.get(&key.lane).is_some_and(|state| state.running.contains_key(&key.key))
+    }
+
+    fn make_ready(&mut self, key: &ParentKey, priority: Priority, now: Moment) {
+        let Some(entry) = self.entries.get(key) else { return };
+        let allowed_at = entry.circuit.allowed_at();
+        if now < allowed_at {
+            self.delay(key, allowed_at, priority);
             return;
-        };
-        match entry.ready {
-            Some((current, _)) if current >= priority => return,
-            Some(_) | None => {}
+        }
+        if entry.ready.is_some_and(|(place, _)| place.priority >= priority) {
+            return;
+        }
+        let since = entry.ready.map(|(_, since)| since);
+        if let (None, Some(state)) = (since, self.lanes.get_mut(&key.lane)) {
+            state.adds += 1;
         }
         self.take_out(key);
-        let seq = self.next_seq;
-        self.next_seq += 1;
-        let lanes = self.ready.entry(Reverse(priority)).or_default();
-        lanes.entry(key.lane).or_default().insert(seq, key.key.clone());
+        let place = self.ready.insert(key, priority);
         if let Some(entry) = self.entries.get_mut(key) {
-            entry.ready = Some((priority, seq));
+            entry.ready = Some((place, since.unwrap_or(now)));
         }
     }
 
     fn delay(&mut self, key: &ParentKey, at: Moment, priority: Priority) {
-        let Some(entry) = self.entries.get_mut(key) else {
-            return;
-        };
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        let at = at.max(entry.circuit.allowed_at());
         let (at, priority) = match entry.due {
             None => (at, priority),
             Some((earlier, other)) => {
@@ -273,66 +374,47 @@ impl Queue {
     }
 
     fn promote(&mut self, now: Moment) {
-        while let Some((at, key)) = self.delayed.first().cloned() {
-            if at > now {
-                return;
-            }
-            self.delayed.remove(&(at, key.clone()));
-            let Some(entry) = self.entries.get_mut(&key) else {
-                continue;
-            };
+        while self.delayed.first().is_some_and(|(at, _)| *at <= now)
+            && let Some((_, key)) = self.delayed.pop_first()
+        {
+            let running = self.is_running(&key);
+            let Some(entry) = self.entries.get_mut(&key) else { continue };
             let priority = entry.due.take().map_or(Priority::Timer, |(_, priority)| priority);
-            if entry.running {
+            if running {
                 entry.dirty = entry.dirty.max(Some(priority));
             } else {
-                self.make_ready(&key, priority);
+                self.make_ready(&key, priority, now);
             }
         }
-    }
-
-    /// Highest priority first; within it the next lane in turn that has a worker left; within that the oldest.
-    fn choose(&self) -> Option<(Priority, Lane, u64)> {
-        self.ready.iter().find_map(|(Reverse(priority), lanes)| {
-            let after = lanes.range(self.last_lane.saturating_add(1)..);
-            let before = lanes.range(..=self.last_lane);
-            let (lane, waiting) = after.chain(before).find(|(lane, _)| self.has_room(**lane))?;
-            waiting.first_key_value().map(|(seq, _)| (*priority, *lane, *seq))
-        })
-    }
-
-    fn has_room(&self, lane: Lane) -> bool {
-        self.lanes.get(&lane).is_some_and(|state| state.running < state.concurrency)
     }
 
     fn take_out(&mut self, key: &ParentKey) {
-        let Some(entry) = self.entries.get_mut(key) else {
-            return;
-        };
+        let Some(entry) = self.entries.get_mut(key) else { return };
         if let Some((at, _)) = entry.due.take() {
             self.delayed.remove(&(at, key.clone()));
         }
-        let Some((priority, seq)) = entry.ready.take() else {
-            return;
-        };
-        let Some(lanes) = self.ready.get_mut(&Reverse(priority)) else {
-            return;
-        };
-        if let Some(waiting) = lanes.get_mut(&key.lane) {
-            waiting.remove(&seq);
-            if waiting.is_empty() {
-                lanes.remove(&key.lane);
-            }
+        if let Some((place, _)) = entry.ready.take() {
+            self.ready.remove(key, place);
         }
     }
 
     fn drop_if_idle(&mut self, key: &ParentKey) {
-        let idle = self.entries.get(key).is_some_and(|entry| {
-            entry.ready.is_none() && entry.due.is_none() && !entry.running && entry.failures == 0
-        });
-        if idle {
+        let idle = self
+            .entries
+            .get(key)
+            .is_some_and(|entry| entry.ready.is_none() && entry.due.is_none() && entry.failures == 0);
+        if idle && !self.is_running(key) {
             self.entries.remove(key);
         }
     }
+}
+
+/// A wait, up to a tenth longer: what failed or was listed together does not come back together.
+fn spread(seed: u64, key: &ParentKey, wait: Duration, now: Moment) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    (seed, key, now).hash(&mut hasher);
+    let share = u32::try_from(hasher.finish() % 1_000).unwrap_or(0);
+    wait + (wait / 10).min(limits::REQUEUE_SPREAD_MAX) * share / 1_000
 }
 
 #[cfg(test)]

@@ -41,6 +41,11 @@ impl Selector {
             .map(Self)
     }
 
+    /// Whether it matches everything.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether labels satisfy every requirement.
     pub fn matches(&self, labels: &Labels) -> bool {
         let get = |key: &String| labels.get(key);

@@ -151,7 +151,10 @@ async fn act(
 ) {
     let namespace = &*observation.parent.object.key.namespace;
     for action in &decision.actions {
-        let result = if action.provider == "kubernetes" {
+        let result = if !host.is_leading() {
+            let message = "this host does not lead any more".to_owned();
+            Err(Problem { reason: "NotLeader".to_owned(), message })
+        } else if action.provider == "kubernetes" {
             delete_action(host, plugin, namespace, &action.request, run).await
         } else {
             crate::providers::act(host, plugin, namespace, action).await

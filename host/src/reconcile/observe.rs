@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** unknown is never empty. A kind that is not synced blocks the run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use host_core::ident::Kind;
@@ -21,7 +21,8 @@ pub(crate) struct Observation {
     pub(crate) parent: Observed,
     /// Live objects of owned kinds that it controls, in canonical order.
     pub(crate) children: Vec<Observed>,
-    /// Live objects of patched kinds that carry its mark.
+    /// Live objects that it does not control and that carry its mark: patched ones, and owned ones whose owner
+    /// reference somebody has removed.
     pub(crate) marked: Vec<Observed>,
 }
 
@@ -45,8 +46,10 @@ pub(crate) fn observe(
         children.extend(observed(kind, found));
     }
     let mut marked = Vec::new();
-    for kind in plugin.grants.patches() {
-        let found = plugin.store(kind, namespace)?.by_applied(&parent.object.uid);
+    let kinds: BTreeSet<_> = plugin.grants.patches().chain(plugin.grants.owns()).collect();
+    for kind in kinds {
+        let mut found = plugin.store(kind, namespace)?.by_applied(&parent.object.uid);
+        found.retain(|object| object.controller().is_none_or(|by| by.uid != parent.object.uid));
         marked.extend(observed(kind, found));
     }
     Ok(Some(Observation { parent, children, marked }))

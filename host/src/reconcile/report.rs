@@ -1,8 +1,10 @@
 //! What users see of a run: the parent's status and events.
 
-use host_core::decision::Event;
+use host_core::decision::{Event, EventKind};
 use host_core::expectations::Expected;
 use host_core::guard::GuardedPlan;
+use host_core::limits;
+use host_core::plan::Contested;
 use host_core::queue::ParentKey;
 use host_core::status::{Reconciled, merge};
 use host_kube::{ApiErrorKind, Regarding};
@@ -13,6 +15,7 @@ use super::Run;
 use super::apply::bare;
 use super::finalize::id;
 use super::observe::Observation;
+use crate::dispatch::Cause;
 use crate::error::{Error, chain};
 use crate::plugins::ActivePlugin;
 use crate::run::Host;
@@ -35,27 +38,65 @@ pub(crate) fn events(
     }
 }
 
+/// Tells that an object is being fought over, when that begins.
+pub(crate) fn contested(
+    host: &Host,
+    plugin: &ActivePlugin,
+    observation: &Observation,
+    contested: &[Contested],
+) {
+    if contested.is_empty() {
+        return;
+    }
+    host.metrics.contested(plugin.name(), contested.len());
+    let begins = contested.iter().filter(|one| one.repairs == limits::CONTEST_REPAIRS);
+    let notes = begins.map(|one| Event {
+        kind: EventKind::Warning,
+        reason: "Contested".to_owned(),
+        action: "Apply".to_owned(),
+        note: limits::cut(&fight(one), limits::EVENT_NOTE_BYTES_MAX),
+    });
+    events(host, plugin, observation, &notes.collect::<Vec<_>>());
+}
+
+/// Who is fought with is in the object's managed fields, which the cache does not keep.
+fn fight(contested: &Contested) -> String {
+    let Contested { id, path, repairs } = contested;
+    let namespace = match &*id.key.namespace {
+        "" => String::new(),
+        namespace => format!(" -n {namespace}"),
+    };
+    format!(
+        "{path} of {id} was set back {repairs} times within {} min: somebody else keeps changing it; `kubectl get {} {}{namespace} --show-managed-fields -o yaml` tells who",
+        limits::CONTEST_WINDOW.as_secs() / 60,
+        id.kind.kind.to_lowercase(),
+        id.key.name,
+    )
+}
+
 /// Writes the status after a run that has decided.
 pub(crate) async fn status(
     host: &Host,
     plugin: &ActivePlugin,
     observation: &Observation,
-    plan: &GuardedPlan,
+    reconciled: &Reconciled,
     run: &mut Run,
     desired: Option<Map<String, Value>>,
 ) -> Result<(), Error> {
-    let reconciled = reconciled(plugin, observation, plan, run);
-    if let Some(write) = write(host, plugin, observation, desired, &reconciled).await? {
+    if let Some(write) = write(host, plugin, observation, desired, reconciled).await? {
         run.writes.push(write);
     }
     Ok(())
 }
 
-fn reconciled(
+/// What the host says about a run: failed, held, fought over, slowed down, or simply applied.
+/// `hot` is what woke a parent whose breaker is open.
+pub(crate) fn reconciled(
     plugin: &ActivePlugin,
     observation: &Observation,
     plan: &GuardedPlan,
     run: &Run,
+    hot: Option<&Cause>,
 ) -> Reconciled {
     if let Some((what, problem)) = run.outcome.first_problem() {
         let message = format!("{what}: {} (by {})", problem.message, plugin.label());
@@ -73,7 +114,19 @@ fn reconciled(
         );
         return Reconciled { ok: false, reason: "DeletionHeld".to_owned(), message };
     }
-    Reconciled { ok: true, reason: "Applied".to_owned(), message: format!("by {}", plugin.label()) }
+    let by = plugin.label();
+    let (reason, message) = match (plan.contested().first(), hot) {
+        (Some(contested), _) => ("Contested", format!("{} (by {by})", fight(contested))),
+        (None, Some(cause)) => (
+            "RunningHot",
+            format!(
+                "ran {} times in a short while and is slowed down to one run a second; woken last because {cause} (by {by})",
+                limits::CIRCUIT_BURST
+            ),
+        ),
+        (None, None) => ("Applied", format!("by {by}")),
+    };
+    Reconciled { ok: true, reason: reason.to_owned(), message }
 }
 
 /// Writes why a run did not go through. A failure to do so is logged: it must not hide the first one.

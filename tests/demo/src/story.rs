@@ -218,11 +218,12 @@ async fn parent(cluster: &DevCluster) -> anyhow::Result<Value> {
     json(cluster, &["get", "rediscluster", "sample"]).await
 }
 
+/// The pod of the host that acts: the Lease names it.
 async fn host_pod(cluster: &DevCluster) -> anyhow::Result<Value> {
-    let pods =
-        json(cluster, &["-n", HOST, "get", "pods", "-l", "app.kubernetes.io/name=operator-host"])
-            .await?;
-    pods["items"].as_array().and_then(|items| items.first()).cloned().context("the host has no pod")
+    let lease = json(cluster, &["-n", HOST, "get", "lease", HOST]).await?;
+    let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
+    let (pod, _) = holder.rsplit_once('_').context("no host leads")?;
+    json(cluster, &["-n", HOST, "get", "pod", pod]).await
 }
 
 /// Name and address of every Redis pod.

@@ -184,12 +184,16 @@ pub async fn host_log(cluster: &DevCluster) -> anyhow::Result<String> {
     cluster.logs(HOST, &host_pod(cluster).await?, HOST)
 }
 
-/// The name of the host's pod.
+/// Who holds the host's Lease: the name of a pod, and what makes its process unique. Empty: nobody.
+pub async fn lease_holder(cluster: &DevCluster) -> anyhow::Result<String> {
+    let lease = json(cluster, &["-n", HOST, "get", "lease", HOST]).await?;
+    Ok(lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned())
+}
+
+/// The name of the pod of the host that acts.
 pub async fn host_pod(cluster: &DevCluster) -> anyhow::Result<String> {
-    let pods =
-        json(cluster, &["-n", HOST, "get", "pods", "-l", "app.kubernetes.io/name=operator-host"])
-            .await?;
-    pods["items"][0]["metadata"]["name"].as_str().map(str::to_owned).context("the host has no pod")
+    let holder = lease_holder(cluster).await?;
+    holder.rsplit_once('_').map(|(pod, _)| pod.to_owned()).context("no host leads")
 }
 
 /// How often the host's container was restarted.

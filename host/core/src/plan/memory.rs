@@ -1,0 +1,113 @@
+//! What is remembered of one parent's objects between two plans.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Apply;
+use crate::diff::{self, Difference};
+use crate::ident::ObjectId;
+use crate::limits::{CONTEST_REPAIRS, CONTEST_WINDOW};
+use crate::object::StoredObject;
+use crate::queue::Moment;
+
+/// An object that somebody else keeps changing back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contested {
+    /// Which object.
+    pub id: ObjectId,
+    /// The first field that was found changed, the last time.
+    pub path: String,
+    /// How often it was set back within [`CONTEST_WINDOW`].
+    pub repairs: u32,
+}
+
+/// What was learnt from the API server's answers for one parent: how it normalises what a plugin sends,
+/// and which version of an object is known to be as desired. Lost on a restart, which costs one apply that
+/// changes nothing for each object with an unknown normalisation.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    known: BTreeMap<ObjectId, Known>,
+    drifted: BTreeMap<ObjectId, Drifted>,
+}
+
+/// Repairs of one object, counted from the first of a window.
+#[derive(Clone, Debug)]
+struct Drifted {
+    since: Moment,
+    repairs: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Known {
+    hash: String,
+    resource_version: u64,
+    tolerated: Vec<Difference>,
+}
+
+impl Memory {
+    /// Learns from the answer to an apply: what still differs now is how the server writes it.
+    pub fn learn(&mut self, apply: &Apply, answer: &StoredObject) {
+        let tolerated = match serde_json::from_str(&answer.json) {
+            Ok(live) => diff::differences(&apply.body, &live),
+            Err(_) => Vec::new(),
+        };
+        let known = Known {
+            hash: apply.hash.clone(),
+            resource_version: answer.resource_version,
+            tolerated,
+        };
+        self.known.insert(apply.id.clone(), known);
+    }
+
+    pub(super) fn knows(&self, id: &ObjectId, hash: &str, live: &StoredObject) -> bool {
+        self.known.get(id).is_some_and(|known| {
+            known.hash == hash && known.resource_version == live.resource_version
+        })
+    }
+
+    pub(super) fn tolerates(&self, id: &ObjectId, hash: &str, differences: &[Difference]) -> bool {
+        let Some(known) = self.known.get(id).filter(|known| known.hash == hash) else {
+            return differences.is_empty();
+        };
+        differences.iter().all(|difference| known.tolerated.contains(difference))
+    }
+
+    /// The kept objects' versions are known to be as desired from now on.
+    pub(super) fn keep(&mut self, id: &ObjectId, hash: &str, resource_version: u64) {
+        if let Some(known) = self.known.get_mut(id).filter(|known| known.hash == hash) {
+            known.resource_version = resource_version;
+        } else {
+            let known = Known { hash: hash.to_owned(), resource_version, tolerated: Vec::new() };
+            self.known.insert(id.clone(), known);
+        }
+    }
+
+    pub(super) fn retain(&mut self, ids: &BTreeSet<ObjectId>) {
+        self.known.retain(|id, _| ids.contains(id));
+        self.drifted.retain(|id, _| ids.contains(id));
+    }
+
+    /// An object that was as desired no longer is, and what is desired has not changed: somebody else has written
+    /// it. Some when it has happened too often to be an accident (k8s managers that fight do so for ever).
+    pub(super) fn drifted(
+        &mut self,
+        id: &ObjectId,
+        hash: &str,
+        differences: &[Difference],
+        now: Moment,
+    ) -> Option<Contested> {
+        if self.known.get(id).is_none_or(|known| known.hash != hash) {
+            return None;
+        }
+        let drifted = self.drifted.entry(id.clone()).or_insert(Drifted { since: now, repairs: 0 });
+        if now.saturating_sub(drifted.since) > CONTEST_WINDOW {
+            *drifted = Drifted { since: now, repairs: 0 };
+        }
+        drifted.repairs = drifted.repairs.saturating_add(1);
+        let path = differences.first().map(|one| one.path.clone()).unwrap_or_default();
+        (drifted.repairs >= CONTEST_REPAIRS).then(|| Contested {
+            id: id.clone(),
+            path,
+            repairs: drifted.repairs,
+        })
+    }
+}

@@ -1,0 +1,331 @@
+//! Why did a parent last run, what did it read and write, what is it waiting for? `/debug/explain`, and the command
+//! that asks it.
+//!
+//! **Invariant:** names and outcomes only: no field of an object, no configuration, no Secret.
+
+use std::fmt::{self, Write as _};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use host_core::ident::ObjectKey;
+use host_core::queue::{Done, ParentKey};
+use host_core::snapshot::{ObjectResult, Outcome};
+use serde::{Deserialize, Serialize};
+
+use crate::config::ExplainArgs;
+use crate::dispatch::{Cause, ParentReport};
+use crate::plugins::ActivePlugin;
+use crate::run::Host;
+
+/// How long the host may take to answer: it looks into its own memory.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// What is remembered of one run. The outcome is shared with the next run's snapshot.
+#[derive(Debug)]
+pub(crate) struct LastRun {
+    /// When it ended, RFC 3339.
+    pub(crate) at: String,
+    /// How long it took.
+    pub(crate) took: Duration,
+    /// Why it was made.
+    pub(crate) cause: Cause,
+    /// By which version.
+    pub(crate) plugin: String,
+    /// `success`, or the class of the failure.
+    pub(crate) result: &'static str,
+    /// Why it failed.
+    pub(crate) failure: Option<(String, String)>,
+    /// What it has done.
+    pub(crate) outcome: Option<Arc<Outcome>>,
+    /// What it asked the queue for.
+    pub(crate) done: Done,
+}
+
+/// Which parent is asked about.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Question {
+    /// Its kind, in any case.
+    kind: String,
+    /// Its namespace; empty for a cluster-scoped parent.
+    #[serde(default)]
+    namespace: String,
+    /// Its name.
+    name: String,
+}
+
+/// The answer, as JSON and as text.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Explanation {
+    parent: String,
+    plugin: String,
+    /// Whether this host is the one that acts.
+    leading: bool,
+    last_run: Option<Run>,
+    /// What the last run has read besides the parent and its children: a change to any of it wakes the parent.
+    reads: Vec<String>,
+    waiting: Waiting,
+    /// Kinds the plugin needs that cannot be read now, and why.
+    unobserved: Vec<String>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Run {
+    at: String,
+    took_ms: u128,
+    because: String,
+    by: String,
+    result: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    /// What was written or failed; what was kept is only counted.
+    wrote: Vec<String>,
+    kept: usize,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Waiting {
+    /// What for.
+    until: String,
+    /// For how long, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    due_in_ms: Option<u128>,
+    failures_in_a_row: u32,
+    /// Whether the hot-loop breaker slows it down.
+    hot: bool,
+    /// Writes that the cache does not show yet.
+    unseen_writes: Vec<String>,
+}
+
+/// Why there is nothing to explain.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unknown {
+    /// Nobody reconciles this kind.
+    #[error("no plugin of this host reconciles {kind:?}; it has plugins for: {kinds}")]
+    Kind { kind: String, kinds: String },
+    /// No such parent.
+    #[error("{kind} {key} does not exist (wrong --namespace?)")]
+    Parent { kind: String, key: ObjectKey },
+}
+
+/// Answers from the host's memory and caches.
+pub(crate) fn explain(host: &Host, question: &Question) -> Result<Explanation, Unknown> {
+    let plugins = host.plugins.all();
+    let of = |plugin: &ActivePlugin| plugin.plugin.descriptor().parent.kind.clone();
+    let plugin = plugins.iter().find(|plugin| of(plugin).eq_ignore_ascii_case(&question.kind));
+    let plugin = plugin.ok_or_else(|| {
+        let kinds: Vec<_> = plugins.iter().map(|plugin| of(plugin)).collect();
+        Unknown::Kind { kind: question.kind.clone(), kinds: kinds.join(", ") }
+    })?;
+    let kind = &plugin.plugin.descriptor().parent;
+    let key = ObjectKey::new(question.namespace.as_str(), question.name.as_str());
+    // A cache that cannot be read knows nothing about the parent either way.
+    if plugin.store(kind, &key.namespace).is_ok_and(|view| view.get(&key).is_none()) {
+        return Err(Unknown::Parent { kind: kind.kind.clone(), key });
+    }
+    let key = ParentKey { lane: plugin.lane, key };
+    let report = host.dispatch.report_parent(&key);
+    Ok(Explanation {
+        parent: format!("{} {}", kind.kind, key.key),
+        plugin: plugin.label(),
+        leading: host.is_leading(),
+        reads: report.reads.iter().map(ToString::to_string).collect(),
+        waiting: waiting(&report),
+        last_run: report.last.as_deref().map(run),
+        unobserved: unobserved(plugin),
+    })
+}
+
+fn run(last: &LastRun) -> Run {
+    let objects = || last.outcome.iter().flat_map(|outcome| &outcome.objects);
+    let wrote = objects().filter_map(|object| match &object.result {
+        ObjectResult::Unchanged => None,
+        ObjectResult::Applied => Some(format!("applied {}", object.id)),
+        ObjectResult::Deleted => Some(format!("deleted {}", object.id)),
+        ObjectResult::Failed(problem) => Some(format!("{}: {}", object.id, problem.message)),
+    });
+    let acted = last.outcome.iter().flat_map(|outcome| &outcome.actions).map(|action| {
+        let provider = &action.action.provider;
+        match &action.result {
+            Ok(_) => format!("acted through {provider}"),
+            Err(problem) => format!("{provider} action failed: {}", problem.message),
+        }
+    });
+    let (reason, message) = last.failure.clone().unzip();
+    Run {
+        at: last.at.clone(),
+        took_ms: last.took.as_millis(),
+        because: last.cause.to_string(),
+        by: last.plugin.clone(),
+        result: last.result.to_owned(),
+        reason,
+        message,
+        wrote: wrote.chain(acted).collect(),
+        kept: objects().filter(|object| object.result == ObjectResult::Unchanged).count(),
+    }
+}
+
+fn waiting(report: &ParentReport) -> Waiting {
+    let queue = &report.queue;
+    let until = if queue.running {
+        "its run in progress to end".to_owned()
+    } else if let Some(priority) = queue.ready {
+        let why = report.cause.as_ref().map_or_else(String::new, |cause| format!(": {cause}"));
+        format!("a free worker, with priority {}{why}", priority.as_str())
+    } else if queue.due.is_none() {
+        "a change: nothing else is planned".to_owned()
+    } else if queue.hot {
+        "its hot-loop breaker; it runs once a second at most".to_owned()
+    } else if queue.failures > 0 {
+        "its back-off, or a change of its spec".to_owned()
+    } else {
+        match report.last.as_ref().map(|last| last.done) {
+            Some(Done::Deferred(_)) => "the cache to show what it needs".to_owned(),
+            Some(Done::Stopped(_)) => "a change, or its slow heartbeat".to_owned(),
+            Some(Done::Succeeded(_) | Done::Failed) | None => {
+                "a change, or the time that the plugin has asked for".to_owned()
+            }
+        }
+    };
+    Waiting {
+        until,
+        due_in_ms: report.due_in.map(|due| due.as_millis()),
+        failures_in_a_row: queue.failures,
+        hot: queue.hot,
+        unseen_writes: report.unseen.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn unobserved(plugin: &ActivePlugin) -> Vec<String> {
+    let stores = plugin.subscriptions.iter().map(|(_, subscription)| subscription.store());
+    let trouble = stores.filter_map(|store| store.view().err());
+    trouble.map(|error| error.to_string()).collect()
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = String::new();
+        let mut line = |name: &str, text: &str| writeln!(out, "{name:<12}{text}");
+        line("Parent", &self.parent)?;
+        line("Plugin", &self.plugin)?;
+        if !self.leading {
+            line("Host", "standby: another replica acts; ask the leader")?;
+        }
+        if let Some(run) = &self.last_run {
+            line("Last run", &format!("{}, {} ms, by {}", run.at, run.took_ms, run.by))?;
+            line("  because", &run.because)?;
+            let why = [&run.reason, &run.message].into_iter().flatten();
+            let why = why.fold(run.result.clone(), |text, part| format!("{text}: {part}"));
+            line("  result", &why)?;
+            for wrote in &run.wrote {
+                line("  wrote", wrote)?;
+            }
+            line("  kept", &format!("{} as they were", run.kept))?;
+        } else {
+            line("Last run", "none by this process")?;
+        }
+        for read in &self.reads {
+            line("Woken by", read)?;
+        }
+        let Waiting { until, due_in_ms, failures_in_a_row, hot: _, unseen_writes } = &self.waiting;
+        line("Waits for", until)?;
+        if let Some(due) = due_in_ms {
+            line("  due in", &format!("{:.1} s", Duration::from_millis(u64::try_from(*due).unwrap_or(u64::MAX)).as_secs_f64()))?;
+        }
+        if *failures_in_a_row > 0 {
+            line("  failures", &format!("{failures_in_a_row} in a row"))?;
+        }
+        for write in unseen_writes {
+            line("  not seen", write)?;
+        }
+        for kind in &self.unobserved {
+            line("Unobserved", kind)?;
+        }
+        f.write_str(&out)
+    }
+}
+
+/// `operator-host explain`: asks a running host and prints the answer.
+#[expect(clippy::print_stdout, reason = "what the command is for")]
+pub(crate) fn command(args: ExplainArgs) -> anyhow::Result<()> {
+    let ExplainArgs { kind, name, namespace, host, json } = args;
+    let question = Question { kind, namespace, name };
+    let address = reachable(host);
+    let url = format!("http://{address}/debug/explain");
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .timeout_global(Some(DEADLINE))
+        .http_status_as_error(false)
+        .build()
+        .into();
+    let mut response = agent
+        .get(&url)
+        .query("kind", &question.kind)
+        .query("namespace", &question.namespace)
+        .query("name", &question.name)
+        .call()
+        .with_context(|| {
+            format!("asking {url} (is the host running there? name its address with --host)")
+        })?;
+    let text = response.body_mut().read_to_string().with_context(|| format!("reading {url}"))?;
+    if !response.status().is_success() {
+        bail!("{}", text.trim_end());
+    }
+    if json {
+        println!("{text}");
+    } else {
+        let explanation: Explanation =
+            serde_json::from_str(&text).with_context(|| format!("{url} is another version"))?;
+        print!("{explanation}");
+    }
+    Ok(())
+}
+
+/// Where to ask a host that listens on this address.
+fn reachable(mut listens: SocketAddr) -> SocketAddr {
+    if listens.ip().is_unspecified() {
+        listens.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
+    }
+    listens
+}
+
+#[cfg(test)]
+mod tests {
+    use host_core::queue::{KeyReport, Priority};
+
+    use super::*;
+
+    fn report(queue: KeyReport) -> ParentReport {
+        ParentReport { queue, due_in: None, cause: None, reads: vec![], unseen: vec![], last: None }
+    }
+
+    #[test]
+    fn says_what_a_parent_waits_for() {
+        let due = Some(Duration::from_secs(9));
+        let table = [
+            (KeyReport::default(), "a change: nothing else"),
+            (KeyReport { running: true, ..KeyReport::default() }, "its run in progress"),
+            (KeyReport { ready: Some(Priority::User), ..KeyReport::default() }, "a free worker"),
+            (KeyReport { due, failures: 3, ..KeyReport::default() }, "its back-off"),
+            (KeyReport { due, hot: true, ..KeyReport::default() }, "its hot-loop breaker"),
+            (KeyReport { due, ..KeyReport::default() }, "the time that the plugin"),
+        ];
+        for (queue, expected) in table {
+            let said = waiting(&report(queue)).until;
+            assert!(said.contains(expected), "{said:?} for {queue:?}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_listens_everywhere_is_asked_at_home() {
+        let everywhere = "0.0.0.0:8080".parse().unwrap();
+        assert_eq!(reachable(everywhere).to_string(), "127.0.0.1:8080");
+        let here = "127.7.0.1:9".parse().unwrap();
+        assert_eq!(reachable(here), here);
+    }
+}
