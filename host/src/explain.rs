@@ -236,7 +236,13 @@ impl fmt::Display for Explanation {
         let Waiting { until, due_in_ms, failures_in_a_row, hot: _, unseen_writes } = &self.waiting;
         line("Waits for", until)?;
         if let Some(due) = due_in_ms {
-            line("  due in", &format!("{:.1} s", Duration::from_millis(u64::try_from(*due).unwrap_or(u64::MAX)).as_secs_f64()))?;
+            line(
+                "  due in",
+                &format!(
+                    "{:.1} s",
+                    Duration::from_millis(u64::try_from(*due).unwrap_or(u64::MAX)).as_secs_f64()
+                ),
+            )?;
         }
         if *failures_in_a_row > 0 {
             line("  failures", &format!("{failures_in_a_row} in a row"))?;

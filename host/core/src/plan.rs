@@ -14,8 +14,8 @@ use crate::decision::{DesiredObject, OnImmutable, Ownership};
 use crate::diff;
 use crate::ident::{Kind, ObjectId, hex};
 use crate::object::StoredObject;
-use crate::snapshot::{Observed, Problem};
 use crate::queue::Moment;
+use crate::snapshot::{Observed, Problem};
 use crate::text;
 
 mod memory;

@@ -166,7 +166,8 @@ fn releases_fields_no_longer_returned() {
         &json!({"metadata": {"namespace": "n", "name": "a", "uid": "x",
             "annotations": {"operator-host.dev/applied": "p1/abc"}}}),
     );
-    let context = PlanContext { plugin: "demo", parent: &parent, children: &[], marked: &[marked], now: NOW };
+    let context =
+        PlanContext { plugin: "demo", parent: &parent, children: &[], marked: &[marked], now: NOW };
     let steps = plan(&context, vec![], &mut Memory::default(), |_| None).steps;
     assert!(matches!(&steps[..], [Step::Release { uid, .. }] if **uid == *"x"), "{steps:?}");
 }

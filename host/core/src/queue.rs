@@ -399,10 +399,9 @@ impl Queue {
     }
 
     fn drop_if_idle(&mut self, key: &ParentKey) {
-        let idle = self
-            .entries
-            .get(key)
-            .is_some_and(|entry| entry.ready.is_none() && entry.due.is_none() && entry.failures == 0);
+        let idle = self.entries.get(key).is_some_and(|entry| {
+            entry.ready.is_none() && entry.due.is_none() && entry.failures == 0
+        });
         if idle && !self.is_running(key) {
             self.entries.remove(key);
         }

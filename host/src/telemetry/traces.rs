@@ -50,9 +50,7 @@ pub(crate) fn tracer(endpoint: &str) -> anyhow::Result<(SdkTracer, SdkTracerProv
         .build()
         .with_context(|| format!("setting up traces to {endpoint}"))?;
     let resource = Resource::builder().with_service_name("operator-host").build();
-    let provider = SdkTracerProvider::builder()
-        .with_batch_exporter(exporter)
-        .with_resource(resource)
-        .build();
+    let provider =
+        SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build();
     Ok((provider.tracer("operator-host"), provider))
 }

@@ -175,7 +175,10 @@ async fn the_tutorials_plugin_runs_outside_a_cluster_and_waits_for_its_crd() {
     let cluster = DevCluster::start(Options { quiet: true, ..Options::default() }).await.unwrap();
     let address = format!("127.0.0.1:{}", free_port());
     let (wasm, config) = (hello().to_string_lossy(), cluster.kubeconfig().to_string_lossy());
-    let host = Host::start(&["--kubeconfig", &config, "--listen", &address, "--plugin", &wasm]);
+    let (collector, spans) = collector();
+    let mut arguments = vec!["--kubeconfig", &config, "--listen", &address, "--plugin", &wasm];
+    arguments.extend(["--otlp-endpoint", &collector]);
+    let host = Host::start(&arguments);
     let line = tokio::task::block_in_place(|| host.wait_for_line("is its CRD installed?"));
     assert!(line.contains("operator-host crds"), "{line}");
 
@@ -208,4 +211,53 @@ async fn the_tutorials_plugin_runs_outside_a_cluster_and_waits_for_its_crd() {
         assert!(metrics.contains(name), "{name} is missing in\n{metrics}");
     }
     assert!(get(&address, "/readyz").starts_with("HTTP/1.1 200"));
+    explains(&address);
+    let (head, body) = spans.recv_timeout(it::PATIENCE).unwrap();
+    assert!(head.starts_with("POST /v1/traces HTTP/1.1"), "{head}");
+    for name in ["reconcile", "decide", "operator-host", "hello"] {
+        assert!(body.contains(name), "{name} is missing in {body:?}");
+    }
+}
+
+/// `explain` says why the greeting was reconciled last, and what it waits for.
+fn explains(address: &str) {
+    let ask = |arguments: &[&str]| run(&[&["explain", "--host", address][..], arguments].concat());
+    let output = ask(&["greeting", "world", "-n", "tutorial"]);
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    for expected in ["Greeting tutorial/world", "hello 0.1.0 (sha256:", "has changed", "Waits for"]
+    {
+        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
+    }
+    let json = ask(&["greeting", "world", "-n", "tutorial", "--json"]);
+    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["lastRun"]["result"], "success");
+    assert!(json["waiting"]["dueInMs"].as_u64().is_some_and(|due| due > 0), "{json}");
+    let nobody = ask(&["greeting", "nobody", "-n", "tutorial"]);
+    assert!(stderr(&nobody).contains("Greeting tutorial/nobody does not exist"), "{nobody:?}");
+    let unknown = ask(&["teapot", "world"]);
+    assert!(stderr(&unknown).contains("it has plugins for: Greeting"), "{unknown:?}");
+}
+
+/// A collector that takes one request: its address, and where head and body arrive.
+fn collector() -> (String, std::sync::mpsc::Receiver<(String, String)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let (sender, spans) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut stream = BufReader::new(listener.accept().unwrap().0);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            stream.read_line(&mut head).unwrap();
+        }
+        let length = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().unwrap())
+        });
+        let mut body = vec![0; length.unwrap()];
+        stream.read_exact(&mut body).unwrap();
+        stream.get_mut().write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+        sender.send((head, String::from_utf8_lossy(&body).into_owned()))
+    });
+    (address, spans)
 }

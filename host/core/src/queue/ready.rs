@@ -61,10 +61,7 @@ impl Ready {
     }
 
     /// Takes the next key whose plugin has room.
-    pub(super) fn pop(
-        &mut self,
-        has_room: impl Fn(Lane) -> bool,
-    ) -> Option<(ParentKey, Priority)> {
+    pub(super) fn pop(&mut self, has_room: impl Fn(Lane) -> bool) -> Option<(ParentKey, Priority)> {
         let (place, key) = self.next(has_room)?;
         self.remove(&key, place);
         self.last_lane = Some(key.lane);
