@@ -304,19 +304,10 @@ impl State {
             change.old.as_deref(),
             change.new.as_deref(),
         ));
-        if woken.is_empty() {
-            return;
-        }
-        let id = ObjectId { kind: Kind::clone(&change.kind), key: change.key.clone() };
+        // Its own writes wake a parent, too: only now does its plugin see what has become of them.
+        let priority = if change.initial { Priority::Sweep } else { Priority::Child };
         for key in woken {
-            let own = change
-                .new
-                .as_ref()
-                .is_some_and(|new| self.expectations.is_own_write(&key, &id, new.resource_version));
-            if !own {
-                let priority = if change.initial { Priority::Sweep } else { Priority::Child };
-                self.push(&key, priority, Cause::of(change), now);
-            }
+            self.push(&key, priority, Cause::of(change), now);
         }
     }
 

@@ -61,15 +61,6 @@ impl Expectations {
         false
     }
 
-    /// Whether a change is nothing but this parent's own write coming back.
-    pub fn is_own_write(&self, parent: &ParentKey, id: &ObjectId, resource_version: u64) -> bool {
-        self.pending.get(parent).is_some_and(|(_, writes)| {
-            writes.iter().any(|(written, expected)| {
-                written == id && *expected == Expected::Version(resource_version)
-            })
-        })
-    }
-
     /// What a parent's runs have written and the cache may not show yet.
     pub fn pending(&self, parent: &ParentKey) -> impl Iterator<Item = &ObjectId> {
         self.pending.get(parent).into_iter().flat_map(|(_, writes)| writes).map(|(id, _)| id)
@@ -131,14 +122,6 @@ mod tests {
         expectations.expect(parent(), vec![(id(), Expected::Gone("u1".into()))], Duration::ZERO);
         assert!(!expectations.satisfied(&parent(), Duration::ZERO, |_| Some(seen("u1", 9))));
         assert!(expectations.satisfied(&parent(), Duration::ZERO, |_| Some(seen("u2", 1))));
-    }
-
-    #[test]
-    fn recognises_its_own_write() {
-        let mut expectations = Expectations::default();
-        expectations.expect(parent(), vec![(id(), Expected::Version(7))], Duration::ZERO);
-        assert!(expectations.is_own_write(&parent(), &id(), 7));
-        assert!(!expectations.is_own_write(&parent(), &id(), 8));
     }
 
     #[test]
