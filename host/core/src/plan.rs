@@ -140,6 +140,8 @@ pub fn plan(
         (id, observed.object.uid.clone())
     };
     let mut prunes = Vec::new();
+    // `kubectl delete --cascade=orphan`: what the user keeps is not removed one by one either.
+    let orphaning = context.parent.object.finalizers.iter().any(|name| **name == *text::ORPHAN);
     for observed in context.marked.iter().chain(context.children).filter(ours) {
         let (id, uid) = named(observed);
         if ids.contains(&id) || observed.object.deleting {
@@ -151,7 +153,9 @@ pub fn plan(
         match label {
             // Ours, or ours once: its owner reference was removed, and nobody else has taken it.
             Some(plugin) if plugin == context.plugin && (ours || owner.is_none()) => {
-                prunes.push(Step::Prune { id, uid });
+                if !orphaning {
+                    prunes.push(Step::Prune { id, uid });
+                }
             }
             None if !ours => steps.push(Step::Release { id, uid }),
             Some(_) | None => {}

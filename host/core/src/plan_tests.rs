@@ -190,6 +190,21 @@ fn prunes_what_has_lost_its_owner_reference_and_leaves_what_another_has_taken() 
     assert!(matches!(&steps[..], [Step::Prune { uid, .. }] if **uid == *"lost"), "{steps:?}");
 }
 
+#[test]
+fn prunes_nothing_of_a_parent_that_is_deleted_without_its_children() {
+    let metadata = json!({"namespace": "n", "name": "p", "uid": "p1", "generation": 2,
+        "deletionTimestamp": "2026-01-31T08:00:00Z", "finalizers": ["orphan", "x/y"]});
+    let parent = observed(Kind::new("example.com/v1", "Demo"), &json!({ "metadata": metadata }));
+    let mut memory = Memory::default();
+    let children = [stored(&run(&mut memory, vec![desired("a", "1")], &[])[0], 7)];
+    let context =
+        |parent| PlanContext { plugin: "demo", parent, children: &children, marked: &[], now: NOW };
+    let living = self::parent();
+    let pruned = plan(&context(&living), vec![], &mut memory, |_| None).steps;
+    assert!(matches!(&pruned[..], [Step::Prune { .. }]), "{pruned:?}");
+    assert_eq!(plan(&context(&parent), vec![], &mut memory, |_| None).steps, []);
+}
+
 proptest! {
     /// Whatever is desired, once applied there is nothing left to do, in any order of keys.
     #[test]

@@ -44,6 +44,9 @@ pub fn finalizer(plugin: &str) -> String {
     format!("{DOMAIN}/{plugin}")
 }
 
+/// Kubernetes' own finalizer on an object that is deleted without its dependents.
+pub const ORPHAN: &str = "orphan";
+
 /// True for a CamelCase word as Kubernetes wants reasons to be: a letter, then letters, digits, at most 128.
 pub fn is_reason(text: &str) -> bool {
     text.len() <= 128
