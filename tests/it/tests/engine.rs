@@ -239,6 +239,63 @@ async fn another_owners_object_is_never_taken() {
 }
 
 #[tokio::test]
+async fn a_fight_over_an_object_is_repaired_and_told() {
+    let (cluster, namespace) = (cluster().await, namespace("fight"));
+    apply(cluster, &namespace, &puppet("p", "{own: [a], text: ours}")).await.unwrap();
+    observed(cluster, &namespace, "p").await;
+    for _ in 0..5 {
+        let theirs = r#"{"data": {"text": "theirs"}}"#;
+        let patch = ["-n", &namespace, "patch", "configmap", "a", "-p", theirs];
+        cluster.kubectl(&patch).await.unwrap();
+        object(cluster, &["-n", &namespace, "get", "configmap", "a"], "the repair", |a| {
+            a["data"]["text"] == "ours"
+        })
+        .await
+        .unwrap();
+    }
+    let parent = reconciled(cluster, &namespace, "p", "True", "Contested").await;
+    let message = condition(&parent, "Reconciled", "message");
+    assert!(
+        message.contains(".data.text of ConfigMap") && message.contains("5 times"),
+        "{message}"
+    );
+    event(cluster, &namespace, "Contested", "--show-managed-fields").await.unwrap();
+}
+
+#[tokio::test]
+async fn two_parents_that_wake_each_other_for_ever_are_slowed_down_and_told() {
+    let (cluster, namespace) = (cluster().await, namespace("hot"));
+    apply(cluster, &namespace, &puppet("p", "{own: [a], read: [b], count: true}")).await.unwrap();
+    apply(cluster, &namespace, &puppet("q", "{own: [b], read: [a], count: true}")).await.unwrap();
+    let parent = reconciled(cluster, &namespace, "p", "True", "RunningHot").await;
+    let message = condition(&parent, "Reconciled", "message");
+    assert!(message.contains("one run a second") && message.contains("ConfigMap"), "{message}");
+    apply(cluster, &namespace, &puppet("q", "{own: [b], text: enough}")).await.unwrap();
+    object(cluster, &["-n", &namespace, "get", "configmap", "b"], "a change while hot", |b| {
+        b["data"]["text"] == "enough"
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn a_child_that_has_lost_its_owner_is_taken_back() {
+    let (cluster, namespace) = (cluster().await, namespace("lost"));
+    apply(cluster, &namespace, &puppet("p", "{own: [a, b]}")).await.unwrap();
+    observed(cluster, &namespace, "p").await;
+    let disown = r#"[{"op": "remove", "path": "/metadata/ownerReferences"}]"#;
+    for name in ["a", "b"] {
+        let patch = ["-n", &namespace, "patch", "configmap", name, "--type=json", "-p", disown];
+        cluster.kubectl(&patch).await.unwrap();
+        object(cluster, &["-n", &namespace, "get", "configmap", name], "its owner again", |it| {
+            it["metadata"]["ownerReferences"][0]["name"] == "p"
+        })
+        .await
+        .unwrap();
+    }
+}
+
+#[tokio::test]
 async fn fields_on_somebody_elses_object_are_set_and_released() {
     let (cluster, namespace) = (cluster().await, namespace("partial"));
     apply(cluster, &namespace, &puppet("p", "{label: [default]}")).await.unwrap();

@@ -20,7 +20,7 @@ pub struct Puppet {
 }
 
 /// What to do.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Strings {
     /// Names of ConfigMaps to own; each gets `data.text`.
@@ -33,6 +33,8 @@ struct Strings {
     label: Vec<String>,
     /// Names of ConfigMaps to read.
     read: Vec<String>,
+    /// Writes one more than the number it has read: two such puppets that read each other never end.
+    count: bool,
     /// `panic`, `spin`, `transient`, `terminal`, `ungranted`.
     fault: Option<String>,
     /// During deletion, finished once the ConfigMap of this name is gone.
@@ -66,6 +68,8 @@ impl Plugin for PuppetPlugin {
         if ctx.deleting() {
             return leave(ctx, strings);
         }
+        let counted = Strings { text: one_more(&read), ..strings.clone() };
+        let strings = if strings.count { &counted } else { strings };
         let mut decision = Decision::new();
         for name in &strings.own {
             decision = decision.object(config_map(name, strings)?);
@@ -82,6 +86,11 @@ impl Plugin for PuppetPlugin {
         let ready = Condition::new("Ready", true, "Pulled", read.join(","));
         decision.status(&json!({"conditions": [ready]}))
     }
+}
+
+fn one_more(read: &[String]) -> String {
+    let number = read.first().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    (number + 1).to_string()
 }
 
 fn config_map(name: &str, strings: &Strings) -> Result<Desired, Stop> {
