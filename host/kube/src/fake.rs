@@ -30,7 +30,7 @@ pub(crate) struct Asked {
 pub(crate) enum Answer {
     /// A whole body.
     Whole(u16, String),
-    /// Lines as they are sent; the watch ends when the sender is dropped.
+    /// Lines as they are sent; the watch ends when the sender is dropped. What ends in NUL is only a piece of a line.
     Lines(mpsc::UnboundedReceiver<String>),
     /// The answer of now, some time later.
     Late(Duration, Box<Answer>),
@@ -164,7 +164,9 @@ async fn respond(answer: Answer) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
         Answer::Lines(lines) => {
             let frames = futures::stream::unfold(lines, async |mut lines| {
                 let line = lines.recv().await?;
-                let frame = Frame::data(Bytes::from(format!("{line}\n")));
+                let text =
+                    line.strip_suffix('\0').map_or_else(|| format!("{line}\n"), str::to_owned);
+                let frame = Frame::data(Bytes::from(text));
                 Some((Ok::<_, Infallible>(frame), lines))
             });
             Response::new(BodyExt::boxed_unsync(StreamBody::new(Box::pin(frames))))

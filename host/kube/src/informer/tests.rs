@@ -388,6 +388,7 @@ async fn a_failing_watch_keeps_the_contents_readable_for_a_minute_only() {
     assert!(report.staleness.unwrap() > Duration::from_mins(1), "{report:?}");
     failing.store(false, Ordering::SeqCst);
     case.synced().await;
+    assert_eq!(case.store().status(), Status::Synced);
     assert_eq!(case.log.lines(LIST).len(), 1, "the watch goes on where it was");
 }
 

@@ -182,3 +182,41 @@ async fn only_the_existence_of_definitions_is_asked_for_and_a_refusal_hurts_nobo
     assert_eq!(case.log.lines(&format!("{CRDS}?limit")).len(), 1, "followed once");
     assert_eq!(case.informers.report().len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_change_in_one_group_hurries_no_other() {
+    let server = Server::default();
+    server.serve(Some("demos"));
+    let case = following(&server).await;
+    let broken = Kind::new("broken.dev/v1", "Broken");
+    let _broken = case.informers.subscribe(broken, Scope::All);
+    // Its waits have grown to half a minute.
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    let looks = || case.log.lines("GET /apis/broken.dev/v1").len();
+    let before = looks();
+    for _ in 0..20 {
+        server.define("MODIFIED", "demos.demo.dev");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(looks() - before <= 1, "{} looks", looks() - before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_is_half_received_survives_a_look_at_the_definition() {
+    let server = Server::default();
+    server.serve(Some("demos"));
+    let case = following(&server).await;
+    case.synced().await;
+    case.log.wait_for("demos?watch").await;
+    let line = event("ADDED", &object("b", "u2", 7));
+    let (first, rest) = line.split_at(20);
+    let send = |text: String| server.0.lock().unwrap().feeds.last().unwrap().send(text).unwrap();
+    send(format!("{first}\0"));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    server.define("MODIFIED", "demos.demo.dev");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    send(rest.to_owned());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(case.store().len(), 2);
+    assert_eq!(case.log.lines("demos?").len(), 2);
+}
