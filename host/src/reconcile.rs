@@ -17,7 +17,7 @@ use host_core::ident::ObjectId;
 use host_core::plan::{Memory, PlanContext, plan};
 use host_core::queue::{Done, Popped};
 use host_core::snapshot::Outcome;
-use host_core::{decision::DesiredObject, text};
+use host_core::{decision::DesiredObject, limits, text};
 use tokio::time::Instant;
 use tracing::{Instrument as _, field};
 
@@ -173,6 +173,9 @@ async fn run(
         finalize::after(host, plugin, observation).await?;
     }
     let requeue = if problem { requeue.min(REFUSED_HEARTBEAT) } else { requeue };
+    // What has cooled down or is no longer fought over is told as well.
+    let watchful = *hot || !plan.contested().is_empty();
+    let requeue = if watchful { requeue.min(limits::CONTEST_WINDOW) } else { requeue };
     Ok(Done::Succeeded(Some(requeue)))
 }
 

@@ -112,7 +112,7 @@ pub struct Live {
 pub struct Plan {
     /// Applies in the plugin's order, then releases, then prunes.
     pub steps: Vec<Step>,
-    /// Objects that somebody else keeps changing back. They are applied all the same.
+    /// Objects that somebody else keeps changing back. They are set back all the same.
     pub contested: Vec<Contested>,
 }
 
@@ -126,10 +126,9 @@ pub fn plan(
     let ids: BTreeSet<ObjectId> = desired.iter().map(|object| object.id.clone()).collect();
     memory.retain(&ids);
     let mut steps = Vec::with_capacity(desired.len());
-    let mut contested = Vec::new();
     for object in desired {
         let found = live(&object.id);
-        steps.push(step(context, object, found.as_deref(), memory, &mut contested));
+        steps.push(step(context, object, found.as_deref(), memory));
     }
     let ours = |observed: &&Observed| {
         let mark = observed.object.applied.as_ref();
@@ -162,7 +161,7 @@ pub fn plan(
         }
     }
     steps.extend(prunes);
-    Plan { steps, contested }
+    Plan { steps, contested: memory.contested(context.now) }
 }
 
 fn step(
@@ -170,7 +169,6 @@ fn step(
     object: DesiredObject,
     live: Option<&StoredObject>,
     memory: &mut Memory,
-    contested: &mut Vec<Contested>,
 ) -> Step {
     if let Some(problem) = obstacle(context, &object, live) {
         return Step::Refuse { id: object.id, problem };
@@ -192,7 +190,7 @@ fn step(
             memory.keep(&object.id, &hash, live.resource_version);
             return Step::Keep(object.id);
         }
-        contested.extend(memory.drifted(&object.id, &hash, &differences, context.now));
+        memory.drifted(&object.id, &hash, &differences, context.now);
     }
     Step::Apply(Apply {
         id: object.id,

@@ -240,8 +240,10 @@ fn repairs_drift_and_tells_a_fight_from_an_accident() {
         memory.learn(apply, &stored(&plan.steps[0], version).object);
         contested.push(plan.contested.len());
         let repaired = stored(&plan.steps[0], version);
-        let after = run_at(&mut memory, vec![desired("a", "ours")], &[repaired], now);
-        assert!(matches!(after.steps[0], Step::Keep(_)) && after.contested.is_empty());
+        let after = run_at(&mut memory, vec![desired("a", "ours")], &[repaired], now + NOW);
+        assert!(matches!(after.steps[0], Step::Keep(_)));
+        assert_eq!(after.contested.len(), plan.contested.len(), "told until it has ended");
+        assert!(after.contested.iter().all(|contested| !contested.repaired));
     }
     assert_eq!(contested, [0, 0, 0, 0, 1]);
     now += limits::CONTEST_WINDOW;

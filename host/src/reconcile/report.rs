@@ -45,11 +45,12 @@ pub(crate) fn contested(
     observation: &Observation,
     contested: &[Contested],
 ) {
-    if contested.is_empty() {
+    let repaired = || contested.iter().filter(|one| one.repaired);
+    if repaired().next().is_none() {
         return;
     }
-    host.metrics.contested(plugin.name(), contested.len());
-    let begins = contested.iter().filter(|one| one.repairs == limits::CONTEST_REPAIRS);
+    host.metrics.contested(plugin.name(), repaired().count());
+    let begins = repaired().filter(|one| one.repairs == limits::CONTEST_REPAIRS);
     let notes = begins.map(|one| Event {
         kind: EventKind::Warning,
         reason: "Contested".to_owned(),
@@ -61,13 +62,13 @@ pub(crate) fn contested(
 
 /// Who is fought with is in the object's managed fields, which the cache does not keep.
 fn fight(contested: &Contested) -> String {
-    let Contested { id, path, repairs } = contested;
+    let Contested { id, path, repairs, repaired: _ } = contested;
     let namespace = match &*id.key.namespace {
         "" => String::new(),
         namespace => format!(" -n {namespace}"),
     };
     format!(
-        "{path} of {id} was set back {repairs} times within {} min: somebody else keeps changing it; `kubectl get {} {}{namespace} --show-managed-fields -o yaml` tells who",
+        "{path} of {id} was set back {repairs} times, the last within {} min: somebody else keeps changing it; `kubectl get {} {}{namespace} --show-managed-fields -o yaml` tells who",
         limits::CONTEST_WINDOW.as_secs() / 60,
         id.kind.kind.to_lowercase(),
         id.key.name,

@@ -16,8 +16,10 @@ pub struct Contested {
     pub id: ObjectId,
     /// The first field that was found changed, the last time.
     pub path: String,
-    /// How often it was set back within [`CONTEST_WINDOW`].
+    /// How often it was set back, each time within [`CONTEST_WINDOW`] of the time before.
     pub repairs: u32,
+    /// Whether this plan sets it back once more.
+    pub repaired: bool,
 }
 
 /// What was learnt from the API server's answers for one parent: how it normalises what a plugin sends,
@@ -29,11 +31,12 @@ pub struct Memory {
     drifted: BTreeMap<ObjectId, Drifted>,
 }
 
-/// Repairs of one object, counted from the first of a window.
+/// Repairs of one object, each within a window of the one before.
 #[derive(Clone, Debug)]
 struct Drifted {
-    since: Moment,
+    last: Moment,
     repairs: u32,
+    path: String,
 }
 
 #[derive(Clone, Debug)]
@@ -86,28 +89,41 @@ impl Memory {
         self.drifted.retain(|id, _| ids.contains(id));
     }
 
-    /// An object that was as desired no longer is, and what is desired has not changed: somebody else has written
-    /// it. Some when it has happened too often to be an accident (k8s managers that fight do so for ever).
+    /// An object that was as desired no longer is, and what is desired has not changed: somebody else has written it.
     pub(super) fn drifted(
         &mut self,
         id: &ObjectId,
         hash: &str,
         differences: &[Difference],
         now: Moment,
-    ) -> Option<Contested> {
+    ) {
         if self.known.get(id).is_none_or(|known| known.hash != hash) {
-            return None;
+            return;
         }
-        let drifted = self.drifted.entry(id.clone()).or_insert(Drifted { since: now, repairs: 0 });
-        if now.saturating_sub(drifted.since) > CONTEST_WINDOW {
-            *drifted = Drifted { since: now, repairs: 0 };
-        }
-        drifted.repairs = drifted.repairs.saturating_add(1);
+        let before = self.drifted.remove(id).filter(|drifted| drifted.is_recent(now));
+        let repairs = before.map_or(0, |drifted| drifted.repairs).saturating_add(1);
         let path = differences.first().map(|one| one.path.clone()).unwrap_or_default();
-        (drifted.repairs >= CONTEST_REPAIRS).then(|| Contested {
-            id: id.clone(),
-            path,
-            repairs: drifted.repairs,
-        })
+        self.drifted.insert(id.clone(), Drifted { last: now, repairs, path });
+    }
+
+    /// Objects that were set back too often for an accident (k8s managers that fight do so for ever), until a window
+    /// has passed without another repair.
+    pub(super) fn contested(&mut self, now: Moment) -> Vec<Contested> {
+        self.drifted.retain(|_, drifted| drifted.is_recent(now));
+        let often = self.drifted.iter().filter(|(_, drifted)| drifted.repairs >= CONTEST_REPAIRS);
+        often
+            .map(|(id, drifted)| Contested {
+                id: id.clone(),
+                path: drifted.path.clone(),
+                repairs: drifted.repairs,
+                repaired: drifted.last == now,
+            })
+            .collect()
+    }
+}
+
+impl Drifted {
+    fn is_recent(&self, now: Moment) -> bool {
+        now.saturating_sub(self.last) < CONTEST_WINDOW
     }
 }
