@@ -136,7 +136,7 @@ pub(crate) struct RunArgs {
     /// How long running reconciles may take to end on shutdown
     #[arg(long, env = "OPERATOR_HOST_DRAIN", default_value = "20s", value_parser = duration)]
     pub(crate) drain: Duration,
-    /// Send a trace of every reconcile to this OpenTelemetry collector (OTLP over HTTP), for example http://otel:4318
+    /// Send a trace of every reconcile to this OpenTelemetry collector (OTLP over HTTP), for example `http://otel:4318`
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
     pub(crate) otlp_endpoint: Option<String>,
     /// Log filter, for example `info` or `operator_host=debug,host_kube=debug`

@@ -7,7 +7,8 @@ use anyhow::{Context as _, bail};
 use host_core::decision::Event;
 use host_core::queue::Done;
 use host_kube::{
-    Client, ConnectOptions, Gate, Informers, Leadership, Recorder, Regarding, Reporter, Scope,
+    Change, Client, ConnectOptions, Gate, Informers, Leadership, Recorder, Regarding, Reporter,
+    Scope,
 };
 use host_wasm::{Compiler, CompilerLimits, Engine, EngineConfig};
 use tokio::signal::unix::{SignalKind, signal};
@@ -19,7 +20,7 @@ use crate::config::RunArgs;
 use crate::dispatch::{Dispatch, Record, Work};
 use crate::election::Election;
 use crate::plugins::Plugins;
-use crate::rollout::Rollout;
+use crate::rollout::{Inbox, Rollout};
 use crate::telemetry::{self, Metrics};
 use crate::{inspect, reconcile, serve};
 
@@ -86,9 +87,8 @@ async fn start(args: RunArgs) -> anyhow::Result<()> {
     let client = host_kube::connect(ConnectOptions { kubeconfig, context }).await?;
     let client = client.observed(Arc::new(move |done| observe.requested(done)));
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
-    let engine = Engine::new(EngineConfig {
-        max_concurrent_calls: u16::try_from(cores).unwrap_or(u16::MAX),
-    })?;
+    let max_concurrent_calls = u16::try_from(cores).unwrap_or(u16::MAX);
+    let engine = Engine::new(EngineConfig { max_concurrent_calls })?;
     let compiler = Compiler::new(inspect::this_binary()?, cache_dir, CompilerLimits::default())?;
     let seed = seed();
     let dispatch = Arc::new(Dispatch::new(max_concurrent_reconciles, seed));
@@ -98,16 +98,7 @@ async fn start(args: RunArgs) -> anyhow::Result<()> {
     let scopes = scopes(watch_namespace);
     let (rollout, sources) =
         Rollout::new(engine, compiler, namespace, scopes, plugin, plugin_settings);
-    let changes = (Arc::clone(&dispatch), rollout.inbox());
-    let informers = Informers::new(
-        client.clone(),
-        seed,
-        Arc::new(move |change| {
-            changes.0.changed(&change);
-            changes.1.changed(&change);
-        }),
-    );
-    informers.follow_definitions();
+    let informers = informers(&client, seed, Arc::clone(&dispatch), rollout.inbox());
     let (recorder, recording) = Recorder::start(client.clone(), SystemTime::now());
     let host = Arc::new(Host {
         dispatch,
@@ -134,6 +125,17 @@ async fn start(args: RunArgs) -> anyhow::Result<()> {
     let _ = tokio::time::timeout(Duration::from_millis(500), recording).await;
     release.await;
     Ok(())
+}
+
+/// The caches: a change goes to the parents it concerns, and to the plugins if it is one of theirs.
+fn informers(client: &Client, seed: u64, dispatch: Arc<Dispatch>, inbox: Arc<Inbox>) -> Informers {
+    let on_change = move |change: Change| {
+        dispatch.changed(&change);
+        inbox.changed(&change);
+    };
+    let informers = Informers::new(client.clone(), seed, Arc::new(on_change));
+    informers.follow_definitions();
+    informers
 }
 
 impl Host {

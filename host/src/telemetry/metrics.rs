@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use host_core::queue::{LaneReport, Priority};
 use host_kube::{RequestDone, Scope};
-use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric};
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -183,49 +183,46 @@ impl Metrics {
         metrics
     }
 
-    /// Registers a metric. The encoder appends `_total` to counters.
-    fn add(&mut self, name: &str, help: &str, metric: &(impl Metric + EncodeMetric + Clone)) {
-        self.registry.register(name, help, metric.clone());
-    }
-
     #[rustfmt::skip] // a table
     fn register_theirs(&mut self) {
-        self.add("controller_runtime_reconcile", "Runs by result", &self.reconciles.clone());
-        self.add("controller_runtime_reconcile_errors", "Runs that did not go through", &self.reconcile_errors.clone());
-        self.add("controller_runtime_terminal_reconcile_errors", "Runs that only a change can mend", &self.terminal_errors.clone());
-        self.add("controller_runtime_reconcile_time_seconds", "Duration of a run", &self.reconcile_seconds.clone());
-        self.add("controller_runtime_reconcile_panics", "Runs that panicked", &self.panics.clone());
-        self.add("controller_runtime_active_workers", "Runs in progress", &self.active.clone());
-        self.add("controller_runtime_max_concurrent_reconciles", "Runs that may be in progress", &self.concurrency.clone());
-        self.add("workqueue_depth", "Parents ready to run", &self.depth.clone());
-        self.add("workqueue_adds", "Parents that became ready", &self.adds.clone());
-        self.add("workqueue_retries", "Runs to be tried again", &self.retries.clone());
-        self.add("workqueue_queue_duration_seconds", "How long a parent was ready before it ran", &self.queue_seconds.clone());
-        self.add("workqueue_work_duration_seconds", "How long a run took", &self.work_seconds.clone());
-        self.add("workqueue_unfinished_work_seconds", "How long runs in progress have taken so far, added up", &self.unfinished.clone());
-        self.add("workqueue_longest_running_processor_seconds", "How long the longest of them has", &self.longest.clone());
-        self.add("rest_client_requests", "Requests to the API server", &self.requests.clone());
-        self.add("rest_client_request_duration_seconds", "How long they took; a watch until it opened", &self.request_seconds.clone());
-        self.add("leader_election_master_status", "1 while this host acts", &self.leading.clone());
-        self.add("process_cpu_seconds", "Processor time used", &self.cpu.clone());
-        self.add("process_resident_memory_bytes", "Memory in use", &self.resident.clone());
+        let registry = &mut self.registry;
+        add(registry, "controller_runtime_reconcile", "Runs by result", &self.reconciles);
+        add(registry, "controller_runtime_reconcile_errors", "Runs that did not go through", &self.reconcile_errors);
+        add(registry, "controller_runtime_terminal_reconcile_errors", "Runs that only a change can mend", &self.terminal_errors);
+        add(registry, "controller_runtime_reconcile_time_seconds", "Duration of a run", &self.reconcile_seconds);
+        add(registry, "controller_runtime_reconcile_panics", "Runs that panicked", &self.panics);
+        add(registry, "controller_runtime_active_workers", "Runs in progress", &self.active);
+        add(registry, "controller_runtime_max_concurrent_reconciles", "Runs that may be in progress", &self.concurrency);
+        add(registry, "workqueue_depth", "Parents ready to run", &self.depth);
+        add(registry, "workqueue_adds", "Parents that became ready", &self.adds);
+        add(registry, "workqueue_retries", "Runs to be tried again", &self.retries);
+        add(registry, "workqueue_queue_duration_seconds", "How long a parent was ready before it ran", &self.queue_seconds);
+        add(registry, "workqueue_work_duration_seconds", "How long a run took", &self.work_seconds);
+        add(registry, "workqueue_unfinished_work_seconds", "How long runs in progress have taken so far, added up", &self.unfinished);
+        add(registry, "workqueue_longest_running_processor_seconds", "How long the longest of them has", &self.longest);
+        add(registry, "rest_client_requests", "Requests to the API server", &self.requests);
+        add(registry, "rest_client_request_duration_seconds", "How long they took; a watch until it opened", &self.request_seconds);
+        add(registry, "leader_election_master_status", "1 while this host acts", &self.leading);
+        add(registry, "process_cpu_seconds", "Processor time used", &self.cpu);
+        add(registry, "process_resident_memory_bytes", "Memory in use", &self.resident);
     }
 
     #[rustfmt::skip] // a table
     fn register_ours(&mut self) {
-        self.add("operator_host_workqueue_delayed", "Parents waiting for a time", &self.delayed.clone());
-        self.add("operator_host_circuit_open", "Parents slowed down by the hot-loop breaker", &self.hot.clone());
-        self.add("operator_host_contested_repairs", "Repairs of objects that somebody else keeps changing back", &self.repairs.clone());
-        self.add("operator_host_stage_seconds", "Duration of one stage of a run", &self.stage_seconds.clone());
-        self.add("operator_host_plugin_call_seconds", "Duration of one call into a plugin", &self.call_seconds.clone());
-        self.add("operator_host_plugin_faults", "Calls that broke a limit or trapped", &self.faults.clone());
-        self.add("operator_host_plugin_info", "1 for the active version", &self.info.clone());
-        self.add("operator_host_plugin_loads", "Plugin loads by result", &self.loads.clone());
-        self.add("operator_host_informer_objects", "Cached objects", &self.objects.clone());
-        self.add("operator_host_informer_bytes", "Their text", &self.bytes.clone());
-        self.add("operator_host_informer_synced", "1 when the cache can be read", &self.synced.clone());
-        self.add("operator_host_informer_staleness_seconds", "Time since the API server was last heard of", &self.staleness.clone());
-        self.add("operator_host_informer_relists", "Whole lists taken", &self.relists.clone());
+        let registry = &mut self.registry;
+        add(registry, "operator_host_workqueue_delayed", "Parents waiting for a time", &self.delayed);
+        add(registry, "operator_host_circuit_open", "Parents slowed down by the hot-loop breaker", &self.hot);
+        add(registry, "operator_host_contested_repairs", "Repairs of objects that somebody else keeps changing back", &self.repairs);
+        add(registry, "operator_host_stage_seconds", "Duration of one stage of a run", &self.stage_seconds);
+        add(registry, "operator_host_plugin_call_seconds", "Duration of one call into a plugin", &self.call_seconds);
+        add(registry, "operator_host_plugin_faults", "Calls that broke a limit or trapped", &self.faults);
+        add(registry, "operator_host_plugin_info", "1 for the active version", &self.info);
+        add(registry, "operator_host_plugin_loads", "Plugin loads by result", &self.loads);
+        add(registry, "operator_host_informer_objects", "Cached objects", &self.objects);
+        add(registry, "operator_host_informer_bytes", "Their text", &self.bytes);
+        add(registry, "operator_host_informer_synced", "1 when the cache can be read", &self.synced);
+        add(registry, "operator_host_informer_staleness_seconds", "Time since the API server was last heard of", &self.staleness);
+        add(registry, "operator_host_informer_relists", "Whole lists taken", &self.relists);
     }
 
     /// A parent was taken from the queue.
@@ -359,6 +356,11 @@ impl Metrics {
             relists.inc_by(informer.relists.saturating_sub(relists.get()));
         }
     }
+}
+
+/// Registers a metric. The encoder appends `_total` to counters.
+fn add(registry: &mut Registry, name: &str, help: &str, metric: &(impl Metric + Clone)) {
+    registry.register(name, help, metric.clone());
 }
 
 /// The HTTP method of what Kubernetes calls a verb.
