@@ -12,7 +12,8 @@ use std::io::{Read as _, Write as _};
 use std::time::Duration;
 
 use devcluster::{DevCluster, wait_for};
-use it::{HOST, PATIENCE, apply, deployed, host_pod, pod_ip, ready, redis_cluster};
+use it::{HOST, PATIENCE, apply, deployed, host_pod, json, pod_ip, ready, redis_cluster};
+use serde_json::Value;
 
 /// Sum of the samples of a metric whose labels contain all of `labels`.
 fn sum(metrics: &str, name: &str, labels: &[&str]) -> u64 {
@@ -45,12 +46,55 @@ async fn runs(cluster: &DevCluster) -> anyhow::Result<u64> {
     Ok(sum(&answer, "controller_runtime_reconcile_total", &[]))
 }
 
+/// An admission policy as platform teams have them: it adds a label and overrides a field that the plugin sets.
+const MUTATION: &str = r#"
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: house-rules}
+spec:
+  matchConstraints:
+    resourceRules:
+      - {apiGroups: [apps], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [statefulsets]}
+  failurePolicy: Fail
+  reinvocationPolicy: Never
+  mutations:
+    - patchType: ApplyConfiguration
+      applyConfiguration:
+        expression: >
+          Object{
+            metadata: Object.metadata{labels: {"team": "platform"}},
+            spec: Object.spec{template: Object.spec.template{
+              spec: Object.spec.template.spec{terminationGracePeriodSeconds: 45}}}
+          }
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: house-rules}
+spec: {policyName: house-rules}
+"#;
+
+/// Tells whether the policy is in force.
+const PROBE: &str = r#"{"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "probe"},
+    "spec": {"serviceName": "probe", "selector": {"matchLabels": {"a": "b"}},
+    "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "a", "image": "redis:7"}]}}}}"#;
+
 #[tokio::test]
-async fn the_steady_state_writes_nothing() {
+async fn the_steady_state_writes_nothing_under_defaults_quantities_and_a_mutating_policy() {
     let cluster = deployed().await.unwrap();
+    cluster.kubectl_stdin(&["apply", "-f", "-"], MUTATION).await.unwrap();
+    wait_for("the policy to be in force", PATIENCE, || async {
+        let dry = ["create", "--dry-run=server", "-o", "json", "-f", "-"];
+        let set: Value = serde_json::from_str(&cluster.kubectl_stdin(&dry, PROBE).await?)?;
+        Ok((set["metadata"]["labels"]["team"] == "platform").then_some(()))
+    })
+    .await
+    .unwrap();
     let spec = "{replicas: 2, storage: {size: 1024Mi}, resources: {requests: {cpu: 1000m, memory: 0.5Gi}}}";
     apply(&cluster, "steady", &redis_cluster("quiet", spec)).await.unwrap();
     ready(&cluster, "steady", "quiet").await.unwrap();
+    let set = json(&cluster, &["-n", "steady", "get", "statefulset", "quiet-redis"]).await.unwrap();
+    assert_eq!(set["metadata"]["labels"]["team"], "platform");
+    assert_eq!(set["spec"]["template"]["spec"]["terminationGracePeriodSeconds"], 45);
     let pods = "--for=condition=Ready";
     cluster
         .kubectl(&["-n", "steady", "wait", pods, "pods", "--all", "--timeout=120s"])
