@@ -112,7 +112,9 @@ async fn run(
     let finished = decision.finished;
     let requeue = decision.requeue_after.unwrap_or(host.resync);
     let status = report::status(host, plugin, observation, &plan, &mut run, decision.status).await;
-    let problem = run.outcome.first_problem().is_some();
+    // What is only not created because its parent goes must not keep the parent.
+    let problem =
+        run.outcome.first_problem().is_some_and(|(_, problem)| problem.reason != "ParentDeleting");
     record.previous = Some(Arc::new(run.outcome));
     host.dispatch.remember_writes(key, run.writes);
     // What was done is remembered first: a status that could not be written does not undo it.

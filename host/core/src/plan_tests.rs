@@ -30,8 +30,16 @@ fn desired(name: &str, value: &str) -> DesiredObject {
 }
 
 fn run(memory: &mut Memory, desired: Vec<DesiredObject>, children: &[Observed]) -> Vec<Step> {
-    let parent = parent();
-    let context = PlanContext { plugin: "demo", parent: &parent, children, marked: &[] };
+    run_for(&parent(), memory, desired, children)
+}
+
+fn run_for(
+    parent: &Observed,
+    memory: &mut Memory,
+    desired: Vec<DesiredObject>,
+    children: &[Observed],
+) -> Vec<Step> {
+    let context = PlanContext { plugin: "demo", parent, children, marked: &[] };
     let live = |id: &ObjectId| {
         let found =
             children.iter().find(|child| *child.kind == id.kind && child.object.key == id.key);
@@ -172,4 +180,21 @@ proptest! {
         let second = run(&mut Memory::default(), wanted, &live);
         prop_assert!(second.iter().all(|step| matches!(step, Step::Keep(_))), "{second:?}");
     }
+}
+
+#[test]
+fn does_not_take_over_again_what_a_deletion_has_orphaned() {
+    let metadata = json!({"namespace": "n", "name": "p", "uid": "p1", "generation": 2,
+        "deletionTimestamp": "2026-01-31T08:00:00Z"});
+    let deleting = observed(Kind::new("example.com/v1", "Demo"), &json!({ "metadata": metadata }));
+    let mut memory = Memory::default();
+    let created = run(&mut memory, vec![desired("a", "1")], &[]);
+    let mut orphan: Value = serde_json::from_str(&stored(&created[0], 7).object.json).unwrap();
+    orphan["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+    let orphan = [observed(config_map(), &orphan)];
+    let steps = run_for(&deleting, &mut memory, vec![desired("a", "1")], &orphan);
+    assert!(
+        matches!(&steps[..], [Step::Refuse { problem, .. }] if problem.reason == "ParentDeleting"),
+        "{steps:?}"
+    );
 }
