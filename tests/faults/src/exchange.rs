@@ -127,7 +127,13 @@ impl Traffic {
     /// Writes that the API server has carried out.
     #[must_use]
     pub fn writes(&self) -> Self {
-        Self(self.0.iter().filter(|one| one.asked.is_write() && one.went_through()).cloned().collect())
+        Self(
+            self.0
+                .iter()
+                .filter(|one| one.asked.is_write() && one.went_through())
+                .cloned()
+                .collect(),
+        )
     }
 
     /// Applies that created an object.
@@ -159,7 +165,16 @@ impl Traffic {
             again
         };
         let applies = self.writes().of(|asked| asked.method == Method::PATCH);
-        Self(applies.0.into_iter().filter({ let mut reverses = reverses; move |one| reverses(one) }).collect())
+        Self(
+            applies
+                .0
+                .into_iter()
+                .filter({
+                    let mut reverses = reverses;
+                    move |one| reverses(one)
+                })
+                .collect(),
+        )
     }
 }
 
@@ -169,7 +184,11 @@ impl fmt::Display for Traffic {
         for one in &self.0 {
             let digest = one.body_sha256.get(..8).unwrap_or_default();
             let (server, host) = (told(one.server), told(one.host));
-            writeln!(f, "{} [{digest}] server {server}, host {host}, changed {:?}", one.asked, one.changed)?;
+            writeln!(
+                f,
+                "{} [{digest}] server {server}, host {host}, changed {:?}",
+                one.asked, one.changed
+            )?;
         }
         Ok(())
     }

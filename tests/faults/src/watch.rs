@@ -21,10 +21,7 @@ const FRAMES_MAX: usize = 64;
 type Frames = mpsc::Sender<Result<Frame<Bytes>, Closed>>;
 
 /// Opens a watch at the API server and passes it on.
-pub(crate) async fn open(
-    shared: Arc<Shared>,
-    passing: Passing,
-) -> Result<Response<Body>, Closed> {
+pub(crate) async fn open(shared: Arc<Shared>, passing: Passing) -> Result<Response<Body>, Closed> {
     let Ok(answer) = shared.upstream.send(passing.upstream()?).await else {
         shared.note(passing.ended(None, None, None));
         return Err(Closed);
