@@ -64,7 +64,12 @@ pub(crate) async fn reconcile(
                 host.dispatch.forget(key);
                 return (Done::Succeeded(None), "gone");
             }
-            Err(error) => return failed(&error),
+            Err(error) => {
+                if let Some(observation) = observe::parent_alone(plugin, key) {
+                    report::failure(host, plugin, key, &observation, &error).await;
+                }
+                return failed(&error);
+            }
         };
         match run(host, plugin, key, &observation, record).await {
             Ok(done) => (done, "success"),
