@@ -58,7 +58,7 @@ struct Snare {
 /// All that goes wrong at present.
 #[derive(Default)]
 pub(crate) struct Rules {
-    rules: Mutex<Vec<Rule>>,
+    active: Mutex<Vec<Rule>>,
     snares: Mutex<Vec<Snare>>,
     numbers: AtomicU64,
 }
@@ -79,13 +79,13 @@ impl Rules {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let hits = Arc::<AtomicUsize>::default();
         let rule = Rule { number, matches, fault, hits: Arc::clone(&hits), over: Arc::default() };
-        lock(&self.rules).push(rule);
+        lock(&self.active).push(rule);
         Injected { rules: Arc::clone(self), number, hits }
     }
 
     /// The first fault that a request meets, delays of a watch's events apart.
     pub(crate) fn meets(&self, asked: &Asked) -> Option<Applied> {
-        let rules = lock(&self.rules);
+        let rules = lock(&self.active);
         let rule = rules
             .iter()
             .find(|rule| !matches!(rule.fault, Fault::Lag(_)) && (rule.matches)(asked))?;
@@ -95,7 +95,7 @@ impl Rules {
 
     /// How late the events of a watch are at present.
     pub(crate) fn lag(&self, asked: &Asked) -> Duration {
-        let rules = lock(&self.rules);
+        let rules = lock(&self.active);
         let lags = rules.iter().filter(|rule| (rule.matches)(asked)).map(|rule| match rule.fault {
             Fault::Lag(lag) => lag,
             Fault::Refuse(_)
@@ -153,7 +153,7 @@ impl Injected {
 
 impl Drop for Injected {
     fn drop(&mut self) {
-        let mut rules = lock(&self.rules.rules);
+        let mut rules = lock(&self.rules.active);
         for over in rules.iter().filter(|rule| rule.number == self.number).map(|rule| &rule.over) {
             over.notify_waiters();
         }

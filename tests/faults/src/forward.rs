@@ -130,7 +130,7 @@ async fn read(shared: &Shared, passing: &Passing) -> Result<Response<Body>, Clos
     };
     let code = Some(answer.status().as_u16());
     shared.note(passing.ended(code, code, None));
-    pass_on(answer.map(|body| body.map_err(|_| Closed).boxed_unsync()))
+    Ok(pass_on(answer.map(|body| body.map_err(|_| Closed).boxed_unsync())))
 }
 
 async fn write(shared: Arc<Shared>, passing: Passing) -> Result<Response<Body>, Closed> {
@@ -163,7 +163,7 @@ async fn write(shared: Arc<Shared>, passing: Passing) -> Result<Response<Body>, 
         return Err(Closed);
     }
     shared.note(passing.ended(code, code, changed));
-    pass_on(Response::from_parts(head, whole(body)))
+    Ok(pass_on(Response::from_parts(head, whole(body))))
 }
 
 /// What an object was like before a write.
@@ -196,18 +196,21 @@ async fn exchange(
     Ok((head, body.collect().await?.to_bytes()))
 }
 
+/// The version, and the finalizers: the removal of the last one deletes the object and gives its last version back.
 fn version(body: &[u8]) -> Option<String> {
     let object: Value = serde_json::from_slice(body).ok()?;
-    object["metadata"]["resourceVersion"].as_str().map(str::to_owned)
+    let metadata = &object["metadata"];
+    let version = metadata["resourceVersion"].as_str()?;
+    Some(format!("{version} {}", metadata["finalizers"]))
 }
 
 /// An answer of the API server, for the host: the connection's own headers are not passed on.
-pub(crate) fn pass_on(mut answer: Response<Body>) -> Result<Response<Body>, Closed> {
+pub(crate) fn pass_on(mut answer: Response<Body>) -> Response<Body> {
     for name in [header::CONNECTION, header::TRANSFER_ENCODING, header::CONTENT_LENGTH] {
         answer.headers_mut().remove(name);
     }
     *answer.version_mut() = http::Version::HTTP_11;
-    Ok(answer)
+    answer
 }
 
 fn whole(body: impl Into<Bytes>) -> Body {

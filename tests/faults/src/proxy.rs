@@ -80,6 +80,7 @@ pub struct FaultProxy {
 impl FaultProxy {
     /// Starts a proxy that is `namespace`/`account` towards the API server of an administrator's kubeconfig.
     pub async fn start(kubeconfig: &Path, namespace: &str, account: &str) -> Result<Self> {
+        let folder = tempfile::tempdir().context("making the proxy's folder")?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("fault-proxy")
@@ -102,21 +103,17 @@ impl FaultProxy {
             tokio::spawn(accept(listener, Arc::clone(&shared)));
             anyhow::Ok((shared, address))
         });
-        let started = starting.await.context("starting the proxy")?;
-        let folder = tempfile::tempdir().context("making the proxy's folder")?;
+        // A runtime may not be dropped where another one runs; it goes to the background.
+        let (shared, address) = match starting.await.context("starting the proxy") {
+            Ok(Ok(started)) => started,
+            Ok(Err(error)) | Err(error) => {
+                runtime.shutdown_background();
+                return Err(error);
+            }
+        };
         let file = folder.path().join("kubeconfig");
-        let proxy = |shared, kubeconfig| Self {
-            shared,
-            kubeconfig,
-            runtime: Some(runtime),
-            _folder: folder,
-        };
-        let (shared, address) = match started {
-            Ok(started) => started,
-            Err(error) => return Err(error.context("starting the proxy")),
-        };
         std::fs::write(&file, kubeconfig_for(address)).context("writing the host's kubeconfig")?;
-        Ok(proxy(shared, file))
+        Ok(Self { shared, kubeconfig: file, runtime: Some(runtime), _folder: folder })
     }
 
     /// For the host: no credentials, the proxy has them.
@@ -150,7 +147,7 @@ impl FaultProxy {
         let (ended, open): (Vec<_>, Vec<_>) =
             std::mem::take(&mut *watches).into_iter().partition(|watch| matches(&watch.asked));
         *watches = open;
-        ended.into_iter().map(|watch| watch.end.send(how)).filter(Result::is_ok).count()
+        ended.into_iter().filter_map(|watch| watch.end.send(how).ok()).count()
     }
 
     /// How many exchanges there were so far: a mark for [`FaultProxy::since`].

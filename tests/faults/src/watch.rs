@@ -38,7 +38,7 @@ pub(crate) async fn open(shared: Arc<Shared>, passing: Passing) -> Result<Respon
     let arriving = stream::unfold(arriving, |mut arriving| async move {
         arriving.recv().await.map(|frame| (frame, arriving))
     });
-    pass_on(Response::from_parts(head, StreamBody::new(arriving).boxed_unsync()))
+    Ok(pass_on(Response::from_parts(head, StreamBody::new(arriving).boxed_unsync())))
 }
 
 /// Passes frames on, each when it is due, until one side ends or a test ends it.
