@@ -92,26 +92,32 @@ async fn observed(
     work: &mut Work,
 ) -> Result<Option<Done>, Error> {
     let key = work.popped.key.clone();
-    let observation = staged(host, plugin, "observe", async {
-        observe::observe(host, plugin, &key).inspect_err(log)
-    });
-    let Some(observation) = observation.await? else {
-        host.dispatch.forget(&key);
-        return Ok(None);
-    };
-    match run(host, plugin, &observation, work).await {
-        Ok(done) => Ok(Some(done)),
-        Err(error) => {
-            report::failure(host, plugin, &key, &observation, &error).await;
-            log(&error);
-            Err(error)
+    let looked = staged(host, plugin, "observe", async { observe::observe(host, plugin, &key) });
+    let (observation, ended) = match looked.await {
+        Ok(None) => {
+            host.dispatch.forget(&key);
+            return Ok(None);
         }
+        Ok(Some(observation)) => {
+            let ended = run(host, plugin, &observation, work).await;
+            (Some(observation), ended)
+        }
+        Err(error) => (observe::parent_alone(plugin, &key), Err(error)),
+    };
+    if let Err(error) = &ended {
+        if let Some(observation) = observation {
+            report::failure(host, plugin, &key, &observation, error).await;
+        }
+        log(error);
     }
+    ended.map(Some)
 }
 
 fn log(error: &Error) {
     let class = error.class();
-    if error.is_reported() {
+    // A kind that cannot be observed is said once for all its parents (rollout/watch.rs).
+    let once = matches!(error, Error::Unobserved { .. });
+    if error.is_reported() && !once {
         tracing::warn!(reason = error.reason(), class = class.as_str(), "{}", chain(error));
     } else {
         tracing::debug!(reason = error.reason(), "{error}");
@@ -161,7 +167,9 @@ async fn run(
         report::status(host, plugin, observation, &reconciled, &mut run, decision.status).await
     })
     .await;
-    let problem = run.outcome.first_problem().is_some();
+    // What is only not created because its parent goes must not keep the parent.
+    let problem =
+        run.outcome.first_problem().is_some_and(|(_, problem)| problem.reason != "ParentDeleting");
     record.previous = Some(Arc::new(run.outcome));
     host.dispatch.remember_writes(key, run.writes);
     // What was done is remembered first: a status that could not be written does not undo it.

@@ -228,6 +228,11 @@ fn obstacle(
                     object.id, owner.kind, owner.name
                 ),
             ),
+            // Orphaned by its deletion: taken back, it would go with its parent after all.
+            None if context.parent.object.deleting => problem(
+                "ParentDeleting",
+                format!("{} is not taken over while its parent is being deleted", object.id),
+            ),
             Some(_) | None => None,
         },
         (Ownership::Partial, Some(live)) => match &live.applied {

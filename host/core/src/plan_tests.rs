@@ -33,17 +33,17 @@ fn desired(name: &str, value: &str) -> DesiredObject {
 }
 
 fn run(memory: &mut Memory, desired: Vec<DesiredObject>, children: &[Observed]) -> Vec<Step> {
-    run_at(memory, desired, children, NOW).steps
+    run_at(&parent(), memory, desired, children, NOW).steps
 }
 
 fn run_at(
+    parent: &Observed,
     memory: &mut Memory,
     desired: Vec<DesiredObject>,
     children: &[Observed],
     now: Moment,
 ) -> Plan {
-    let parent = parent();
-    let context = PlanContext { plugin: "demo", parent: &parent, children, marked: &[], now };
+    let context = PlanContext { plugin: "demo", parent, children, marked: &[], now };
     let live = |id: &ObjectId| {
         let found =
             children.iter().find(|child| *child.kind == id.kind && child.object.key == id.key);
@@ -234,13 +234,14 @@ fn repairs_drift_and_tells_a_fight_from_an_accident() {
         let theirs = stored(&steps[0], version).object.json.replace("ours", "theirs");
         let theirs = observed(config_map(), &serde_json::from_str(&theirs).unwrap());
         now += Moment::from_secs(5);
-        let plan = run_at(&mut memory, vec![desired("a", "ours")], &[theirs], now);
+        let plan = run_at(&parent(), &mut memory, vec![desired("a", "ours")], &[theirs], now);
         let Step::Apply(apply) = &plan.steps[0] else { panic!("not repaired: {plan:?}") };
         version += 1;
         memory.learn(apply, &stored(&plan.steps[0], version).object);
         contested.push(plan.contested.len());
         let repaired = stored(&plan.steps[0], version);
-        let after = run_at(&mut memory, vec![desired("a", "ours")], &[repaired], now + NOW);
+        let after =
+            run_at(&parent(), &mut memory, vec![desired("a", "ours")], &[repaired], now + NOW);
         assert!(matches!(after.steps[0], Step::Keep(_)));
         assert_eq!(after.contested.len(), plan.contested.len(), "told until it has ended");
         assert!(after.contested.iter().all(|contested| !contested.repaired));
@@ -249,8 +250,31 @@ fn repairs_drift_and_tells_a_fight_from_an_accident() {
     now += limits::CONTEST_WINDOW;
     let theirs = stored(&steps[0], version + 1).object.json.replace("ours", "theirs");
     let theirs = observed(config_map(), &serde_json::from_str(&theirs).unwrap());
-    let plan = run_at(&mut memory, vec![desired("a", "ours")], std::slice::from_ref(&theirs), now);
+    let plan = run_at(
+        &parent(),
+        &mut memory,
+        vec![desired("a", "ours")],
+        std::slice::from_ref(&theirs),
+        now,
+    );
     assert_eq!(plan.contested, [], "an accident every now and then is no fight");
-    let plan = run_at(&mut memory, vec![desired("a", "changed")], &[theirs], now);
+    let plan = run_at(&parent(), &mut memory, vec![desired("a", "changed")], &[theirs], now);
     assert_eq!(plan.contested, [], "a change of what is desired is no drift");
+}
+
+#[test]
+fn does_not_take_over_again_what_a_deletion_has_orphaned() {
+    let metadata = json!({"namespace": "n", "name": "p", "uid": "p1", "generation": 2,
+        "deletionTimestamp": "2026-01-31T08:00:00Z"});
+    let deleting = observed(Kind::new("example.com/v1", "Demo"), &json!({ "metadata": metadata }));
+    let mut memory = Memory::default();
+    let created = run(&mut memory, vec![desired("a", "1")], &[]);
+    let mut orphan: Value = serde_json::from_str(&stored(&created[0], 7).object.json).unwrap();
+    orphan["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+    let orphan = [observed(config_map(), &orphan)];
+    let steps = run_at(&deleting, &mut memory, vec![desired("a", "1")], &orphan, NOW).steps;
+    assert!(
+        matches!(&steps[..], [Step::Refuse { problem, .. }] if problem.reason == "ParentDeleting"),
+        "{steps:?}"
+    );
 }

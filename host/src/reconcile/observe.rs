@@ -8,6 +8,7 @@ use std::sync::Arc;
 use host_core::ident::Kind;
 use host_core::queue::ParentKey;
 use host_core::snapshot::Observed;
+use host_kube::Subscription;
 use serde::Deserialize;
 
 use crate::error::Error;
@@ -53,6 +54,21 @@ pub(crate) fn observe(
         marked.extend(observed(kind, found));
     }
     Ok(Some(Observation { parent, children, marked }))
+}
+
+/// The parent alone, to tell it that something else cannot be observed. None while that is only a matter of a moment:
+/// a kind that is being listed for the first time is not worth a write.
+pub(crate) fn parent_alone(plugin: &ActivePlugin, key: &ParentKey) -> Option<Observation> {
+    let listing = |(_, subscription): &(_, Subscription)| {
+        subscription.store().status() == host_kube::Status::Syncing
+    };
+    if plugin.subscriptions.iter().any(listing) {
+        return None;
+    }
+    let kind = &plugin.plugin.descriptor().parent;
+    let object = plugin.store(kind, &key.key.namespace).ok()?.get(&key.key)?;
+    let parent = Observed { kind: Arc::new(kind.clone()), object };
+    Some(Observation { parent, children: Vec::new(), marked: Vec::new() })
 }
 
 /// Objects of one kind, in canonical order.

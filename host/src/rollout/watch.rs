@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use host_core::ident::Kind;
-use host_kube::Status;
+use host_kube::{Scope, Status};
 
 use crate::plugins::ActivePlugin;
 
@@ -15,18 +15,19 @@ const LOOK_EVERY: Duration = Duration::from_secs(3);
 
 /// Watches the informers of one version, until it is no longer the active one.
 async fn watch(plugin: Weak<ActivePlugin>) {
-    let mut said: BTreeMap<Kind, Status> = BTreeMap::new();
+    let mut said: BTreeMap<(Scope, Kind), Status> = BTreeMap::new();
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let Some(plugin) = plugin.upgrade() else { return };
-        for (_, subscription) in &plugin.subscriptions {
+        for (scope, subscription) in &plugin.subscriptions {
             let store = subscription.store();
             let (kind, status) = (Kind::clone(store.kind()), store.status());
-            if said.get(&kind) == Some(&status) {
+            let informer = (scope.clone(), kind.clone());
+            if said.get(&informer) == Some(&status) {
                 continue;
             }
             match &status {
-                Status::Synced if said.contains_key(&kind) => {
+                Status::Synced if said.contains_key(&informer) => {
                     tracing::info!(plugin = plugin.name(), %kind, "can be observed again");
                 }
                 Status::Synced => {}
@@ -39,7 +40,7 @@ async fn watch(plugin: Weak<ActivePlugin>) {
                     tracing::warn!(plugin = plugin.name(), %kind, "cannot be observed: {status}");
                 }
             }
-            said.insert(kind, status);
+            said.insert(informer, status);
         }
     }
 }

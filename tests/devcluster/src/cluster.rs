@@ -239,6 +239,21 @@ impl DevCluster {
         self.servers.lock().await.stop_apiserver().await
     }
 
+    /// Kills the API server: no goodbye to watches, no answer to what is under way.
+    pub async fn kill_apiserver(&self) -> Result<()> {
+        self.servers.lock().await.kill_apiserver().await
+    }
+
+    /// Kills etcd; the API server goes on without a store. The data stays.
+    pub async fn stop_etcd(&self) -> Result<()> {
+        self.servers.lock().await.stop_etcd().await
+    }
+
+    /// Starts etcd again on its data and waits until the API server has it back.
+    pub async fn start_etcd(&self) -> Result<()> {
+        self.servers.lock().await.start_etcd(&self.server_client).await
+    }
+
     /// Starts the API server again and waits until it is ready.
     pub async fn start_apiserver(&self) -> Result<()> {
         self.servers.lock().await.start_apiserver(&self.server_client).await

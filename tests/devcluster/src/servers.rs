@@ -64,10 +64,7 @@ impl Servers {
 
     /// Starts all three and waits until the API server is ready.
     pub(crate) async fn start(&mut self, client: &Client) -> Result<()> {
-        let log = self.log("etcd");
-        let arguments = self.etcd_arguments();
-        self.etcd =
-            Some(Daemon::start(&self.spawner, "etcd", &self.plane.etcd, &arguments, &log).await?);
+        self.run_etcd().await?;
         self.start_apiserver(client).await?;
         let log = self.log("kube-controller-manager");
         let arguments = self.controller_arguments();
@@ -89,10 +86,17 @@ impl Servers {
         let program = &self.plane.apiserver;
         let mut daemon =
             Daemon::start(&self.spawner, "kube-apiserver", program, &arguments, &log).await?;
-        let etcd_log = self.log("etcd");
+        self.until_ready(client, &mut daemon).await?;
+        self.apiserver = Some(daemon);
+        Ok(())
+    }
+
+    /// Waits until an API server is ready, which it is only with its etcd.
+    async fn until_ready(&mut self, client: &Client, apiserver: &mut Daemon) -> Result<()> {
+        let (log, etcd_log) = (self.log("kube-apiserver"), self.log("etcd"));
         let deadline = Instant::now() + READY_DEADLINE;
         while !is_ready(client).await {
-            daemon.check(&log)?;
+            apiserver.check(&log)?;
             if let Some(etcd) = &mut self.etcd {
                 etcd.check(&etcd_log)?;
             }
@@ -101,7 +105,6 @@ impl Servers {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        self.apiserver = Some(daemon);
         Ok(())
     }
 
@@ -109,6 +112,38 @@ impl Servers {
     pub(crate) async fn stop_apiserver(&mut self) -> Result<()> {
         let daemon = self.apiserver.take().context("the API server is not running")?;
         daemon.stop(STOP_PATIENCE).await
+    }
+
+    /// Kills the API server without a word to anybody.
+    pub(crate) async fn kill_apiserver(&mut self) -> Result<()> {
+        self.apiserver.take().context("the API server is not running")?.kill().await
+    }
+
+    /// Kills etcd. Nothing is lost that it has acknowledged: this process's death is not the machine's.
+    pub(crate) async fn stop_etcd(&mut self) -> Result<()> {
+        self.etcd.take().context("etcd is not running")?.kill().await
+    }
+
+    /// Starts etcd on what it has kept, and waits for the API server to find it.
+    pub(crate) async fn start_etcd(&mut self, client: &Client) -> Result<()> {
+        if self.etcd.is_some() {
+            bail!("etcd is running already");
+        }
+        self.run_etcd().await?;
+        let Some(mut apiserver) = self.apiserver.take() else {
+            return Ok(());
+        };
+        let ready = self.until_ready(client, &mut apiserver).await;
+        self.apiserver = Some(apiserver);
+        ready
+    }
+
+    async fn run_etcd(&mut self) -> Result<()> {
+        let (program, log) = (&self.plane.etcd, self.log("etcd"));
+        let etcd =
+            Daemon::start(&self.spawner, "etcd", program, &self.etcd_arguments(), &log).await?;
+        self.etcd = Some(etcd);
+        Ok(())
     }
 
     /// Kills everything, clients first: nothing is left to be saved, and a polite end takes seconds.

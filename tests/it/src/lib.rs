@@ -2,6 +2,10 @@
 
 #![allow(clippy::indexing_slicing, reason = "a JSON value answers null for what is not there")]
 
+pub mod api;
+pub mod host_process;
+pub mod rig;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;

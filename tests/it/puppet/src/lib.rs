@@ -35,7 +35,8 @@ struct Strings {
     read: Vec<String>,
     /// Writes one more than the number it has read: two such puppets that read each other never end.
     count: bool,
-    /// `panic`, `spin`, `transient`, `terminal`, `ungranted`.
+    /// `panic`, `spin`, `transient`, `terminal`, `ungranted`; `trap`, `recurse`, `grow`; `garbage`, `large`, `huge`;
+    /// `empty`: forgets everything it owns.
     fault: Option<String>,
     /// During deletion, finished once the ConfigMap of this name is gone.
     wait_for_gone: Option<String>,
@@ -71,7 +72,8 @@ impl Plugin for PuppetPlugin {
         let counted = Strings { text: one_more(&read), ..strings.clone() };
         let strings = if strings.count { &counted } else { strings };
         let mut decision = Decision::new();
-        for name in &strings.own {
+        let forgetful = strings.fault.as_deref() == Some("empty");
+        for name in strings.own.iter().filter(|_| !forgetful) {
             decision = decision.object(config_map(name, strings)?);
         }
         for name in &strings.label {
@@ -82,6 +84,13 @@ impl Plugin for PuppetPlugin {
         if strings.fault.as_deref() == Some("ungranted") {
             let body = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "mine"}});
             decision = decision.object(Desired::owned(&body)?);
+        }
+        if strings.fault.as_deref() == Some("garbage") {
+            decision =
+                decision.object(Desired::owned(&json!({"apiVersion": "v1", "metadata": 7}))?);
+        }
+        if let Some(bytes) = excess(strings.fault.as_deref()) {
+            return decision.status(&json!({"excess": "x".repeat(bytes)}));
         }
         let ready = Condition::new("Ready", true, "Pulled", read.join(","));
         decision.status(&json!({"conditions": [ready]}))
@@ -113,10 +122,36 @@ fn fault(fault: Option<&str>) -> Result<(), Stop> {
         Some("spin") => loop {
             std::hint::black_box(0);
         },
+        // What a miscompiled program does: no panic, no word.
+        #[cfg(target_family = "wasm")]
+        Some("trap") => core::arch::wasm32::unreachable(),
+        Some("recurse") if deep(0) == 0 => Ok(()),
+        Some("grow") => grow(),
         Some("transient") => Err(Failure::transient("StringTangled", "try again").into()),
         Some("terminal") => Err(Failure::terminal("StringCut", "nothing helps").into()),
         Some(_) | None => Ok(()),
     }
+}
+
+/// How much too much to return: over the bound of an answer, and over that of memory.
+fn excess(fault: Option<&str>) -> Option<usize> {
+    match fault {
+        Some("large") => Some(20 << 20),
+        Some("huge") => Some(100 << 20),
+        Some(_) | None => None,
+    }
+}
+
+fn grow() -> ! {
+    let mut hoard: Vec<Vec<u8>> = Vec::new();
+    loop {
+        hoard.push(std::hint::black_box(vec![1; 1 << 20]));
+    }
+}
+
+#[inline(never)]
+fn deep(n: u64) -> u64 {
+    if std::hint::black_box(n) == u64::MAX { n } else { deep(n + 1).rotate_left(3) ^ n }
 }
 
 /// Takes its leave: keeps its children until what it waits for is gone.

@@ -1,0 +1,129 @@
+//! Plugins that spin, grow, trap, recurse and lie, in one host beside one that works.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests and their helpers"
+)]
+
+use std::time::{Duration, Instant};
+
+use it::api::{Api, path};
+use it::condition;
+use it::rig::Staged;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+/// Never dropped: the kernel ends the cluster with this process.
+static STAGED: OnceCell<Staged> = OnceCell::const_new();
+
+async fn staged() -> &'static Staged {
+    STAGED.get_or_init(|| async { Staged::start().await.unwrap() }).await
+}
+
+/// Waits until a Puppet is told why its run did not go through.
+async fn told(api: &Api, namespace: &str, name: &str, reason: &str) -> Value {
+    let what = format!("{name} to be told {reason}");
+    let at = path("puppets", namespace, name);
+    api.until(&what, &at, |parent| condition(parent, "Reconciled", "reason") == reason)
+        .await
+        .unwrap()
+}
+
+/// How long changes of a Greeting take until its ConfigMap shows them; sorted.
+async fn latencies(api: &Api, namespace: &str, changes: usize) -> Vec<Duration> {
+    let child = path("configmaps", namespace, "g");
+    let mut took = Vec::new();
+    for number in 0..changes {
+        let greeted = format!("reader-{number}-{changes}");
+        api.greeting(namespace, "g", &greeted).await.unwrap();
+        let started = Instant::now();
+        let text = format!("Hello, {greeted}!");
+        while api.get(&child).await.map_or(true, |child| child["data"]["text"] != text.as_str()) {
+            assert!(started.elapsed() < Duration::from_secs(30), "the greeting is not written");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        took.push(started.elapsed());
+    }
+    took.sort();
+    took
+}
+
+#[tokio::test]
+async fn whatever_a_plugin_does_the_reason_is_readable_and_the_others_keep_their_pace() {
+    let rig = staged().await.rig(&["hostile", "peaceful"]).await.unwrap();
+    latencies(&rig.api, "peaceful", 3).await;
+    let before = latencies(&rig.api, "peaceful", 20).await;
+    let faults = [
+        ("spin", "PluginDeadline", "exceeded 200 ms"),
+        ("grow", "PluginMemory", "exceeded 64 MiB of memory"),
+        ("trap", "PluginTrapped", "unreachable"),
+        ("panic", "PluginPanicked", "pulled the wrong string"),
+        ("recurse", "PluginStackOverflow", "overflowed its stack"),
+        ("garbage", "PluginInvalidDecision", "returned something unusable"),
+        ("large", "PluginOutputTooLarge", "handed over more than"),
+        ("huge", "PluginMemory", "exceeded 64 MiB of memory"),
+    ];
+    for (fault, _, _) in faults {
+        for copy in 0..3 {
+            let name = format!("{fault}-{copy}");
+            let spec = json!({"own": [name], "fault": fault});
+            rig.api.puppet("hostile", &name, &spec).await.unwrap();
+        }
+    }
+    let during = latencies(&rig.api, "peaceful", 20).await;
+    for (fault, reason, said) in faults {
+        let parent = told(&rig.api, "hostile", &format!("{fault}-0"), reason).await;
+        let message = condition(&parent, "Reconciled", "message");
+        assert!(message.contains(said) && message.contains("puppet"), "{fault}: {message}");
+        assert!(!message.contains("internal"), "{fault}: {message}");
+    }
+    let median = |sorted: &[Duration]| sorted[sorted.len() / 2];
+    let (calm, busy) = (median(&before), median(&during));
+    // Twenty-four parents that burn a core each for 200 ms at worst share two cores with the one that works.
+    assert!(
+        busy <= calm * 4 + Duration::from_millis(200),
+        "{calm:?} before, {busy:?} during: {during:?}"
+    );
+    let worst = during.last().unwrap();
+    assert!(*worst <= Duration::from_secs(2), "{calm:?} before, {worst:?} at worst");
+    let children = rig.api.items(&path("configmaps", "hostile", "")).await.unwrap();
+    assert_eq!(children.len(), 1, "a failed run writes nothing: {children:?}");
+    assert!(rig.host.is_running());
+    // Faults are counted against the plugin that has them.
+    let faulted = rig.host.metric("operator_host_plugin_faults_total", &["plugin=\"puppet\""]);
+    assert!(faulted.await.unwrap() >= 24.0);
+    let others = rig.host.metric("operator_host_plugin_faults_total", &["plugin=\"hello\""]);
+    assert!(others.await.unwrap() < 1.0);
+}
+
+#[tokio::test]
+async fn a_plugin_that_forgets_everything_once_loses_nothing() {
+    let rig = staged().await.rig(&["forgetful"]).await.unwrap();
+    let own = ["a", "b", "c", "d"];
+    rig.api.puppet("forgetful", "p", &json!({"own": own, "text": "one"})).await.unwrap();
+    let at = path("puppets", "forgetful", "p");
+    told(&rig.api, "forgetful", "p", "Applied").await;
+    let uids = || async {
+        let children = rig.api.items(&path("configmaps", "forgetful", "")).await.unwrap();
+        let uids =
+            children.iter().map(|child| child["metadata"]["uid"].as_str().unwrap().to_owned());
+        uids.collect::<Vec<_>>()
+    };
+    let before = uids().await;
+    let mark = rig.proxy.mark();
+    rig.api.merge(&at, &json!({"spec": {"fault": "empty"}})).await.unwrap();
+    let held = told(&rig.api, "forgetful", "p", "DeletionHeld").await;
+    let message = condition(&held, "Reconciled", "message");
+    assert!(message.contains("deleting 4 of 4 objects"), "{message}");
+    rig.api.merge(&at, &json!({"spec": {"fault": null, "text": "two"}})).await.unwrap();
+    told(&rig.api, "forgetful", "p", "Applied").await;
+    let last = path("configmaps", "forgetful", "d");
+    let done = rig.api.until("the new text", &last, |child| child["data"]["text"] == "two");
+    done.await.unwrap();
+    assert_eq!(uids().await, before);
+    let deletions = rig.proxy.since(mark).deletions();
+    assert!(deletions.is_empty(), "{deletions}");
+}
