@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** everything that machine code depends on is in [`base`], so the two can never differ.
 
-use wasmtime::{Config, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig};
+use wasmtime::{Config, Enabled, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig};
 
 use crate::limits;
 
@@ -38,9 +38,19 @@ pub(crate) fn pooled(calls: u16) -> Config {
         .max_tables_per_module(limits::TABLES_MAX)
         .table_elements(limits::TABLE_ELEMENTS_MAX as usize)
         .max_memory_size(limits::MEMORY_MIB_MAX as usize * 1024 * 1024)
-        // What a call dirtied is cleared by hand up to here, returned to the kernel beyond: 64 KiB measured best.
-        .linear_memory_keep_resident(64 * 1024);
+        .pagemap_scan(Enabled::Auto)
+        .linear_memory_keep_resident(keep_resident())
+        .table_keep_resident(64 * 1024);
     let mut config = base();
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     config
+}
+
+/// How much of a memory that a call has dirtied is cleared by hand instead of being given back to the kernel.
+///
+/// A kernel that tells which pages are dirty (6.7 and later) makes clearing all of them the cheapest: the median call
+/// took 48 µs instead of 66 µs, with a fifth of the page faults and no work for other processors. Elsewhere the first
+/// 64 KiB measured best.
+fn keep_resident() -> usize {
+    if PoolingAllocationConfig::is_pagemap_scan_available() { 2 * 1024 * 1024 } else { 64 * 1024 }
 }

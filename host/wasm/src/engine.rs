@@ -1,6 +1,6 @@
 //! The engine: one per host. Holds the pool of slots, the clock of deadlines and the gate that keeps calls within the pool.
 
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -10,7 +10,7 @@ use crate::bindings::v1;
 use crate::call::CallState;
 use crate::config;
 use crate::error::EngineError;
-use crate::limits::TICK;
+use crate::limits::{TICK, TICKS_IDLE_MAX};
 
 /// How the engine is set up.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ struct Shared {
     wasmtime: wasmtime::Engine,
     linker: Linker<CallState>,
     gate: Gate,
-    _ticker: Ticker,
+    ticker: Ticker,
 }
 
 impl Engine {
@@ -46,7 +46,7 @@ impl Engine {
         .map_err(|error| EngineError::Link(format!("{error:#}")))?;
         let ticker = Ticker::start(wasmtime.clone()).map_err(EngineError::Ticker)?;
         let gate = Gate { free: Mutex::new(calls), changed: Condvar::new() };
-        Ok(Self { shared: Arc::new(Shared { wasmtime, linker, gate, _ticker: ticker }) })
+        Ok(Self { shared: Arc::new(Shared { wasmtime, linker, gate, ticker }) })
     }
 
     pub(crate) fn wasmtime(&self) -> &wasmtime::Engine {
@@ -59,7 +59,9 @@ impl Engine {
 
     /// Waits for a slot of the pool.
     pub(crate) fn enter(&self) -> Slot<'_> {
-        self.shared.gate.enter()
+        self.shared.gate.enter();
+        self.shared.ticker.call_begins();
+        Slot(&self.shared)
     }
 }
 
@@ -70,48 +72,87 @@ struct Gate {
 }
 
 /// One slot, given back when dropped.
-pub(crate) struct Slot<'a>(&'a Gate);
+pub(crate) struct Slot<'a>(&'a Shared);
 
 impl Gate {
-    fn enter(&self) -> Slot<'_> {
+    fn enter(&self) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         while *free == 0 {
             free = self.changed.wait(free).unwrap_or_else(PoisonError::into_inner);
         }
         *free -= 1;
-        Slot(self)
+    }
+
+    fn leave(&self) {
+        *self.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.changed.notify_one();
     }
 }
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.0.changed.notify_one();
+        self.0.ticker.call_ends();
+        self.0.gate.leave();
     }
 }
 
-/// Moves the epoch on, so that calls notice their deadline.
+/// Moves the epoch on while there are calls, so that they notice their deadline. Rests when there are none: a host that
+/// has nothing to do wakes nobody.
 struct Ticker {
-    stop: Option<Sender<()>>,
+    pulse: Arc<Pulse>,
     thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Pulse {
+    calls: AtomicU32,
+    stopped: AtomicBool,
 }
 
 impl Ticker {
     fn start(engine: wasmtime::Engine) -> std::io::Result<Self> {
-        let (stop, stopped) = mpsc::channel::<()>();
+        let pulse = Arc::new(Pulse::default());
+        let beat = Arc::clone(&pulse);
         let tick = move || {
-            while stopped.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+            let mut idle = 0;
+            while !beat.stopped.load(Ordering::SeqCst) {
+                idle = if beat.calls.load(Ordering::SeqCst) > 0 { 0 } else { idle + 1 };
+                if idle > TICKS_IDLE_MAX {
+                    // A call that came in since has left a token: parking ends at once.
+                    thread::park();
+                    idle = 0;
+                    continue;
+                }
+                // Not parked for a time: a call that comes in would end it early and shorten the others' deadlines.
+                thread::sleep(TICK);
                 engine.increment_epoch();
             }
         };
         let thread = thread::Builder::new().name("plugin-epoch".into()).spawn(tick)?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
+        Ok(Self { pulse, thread: Some(thread) })
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+
+    fn call_begins(&self) {
+        if self.pulse.calls.fetch_add(1, Ordering::SeqCst) == 0 {
+            self.wake();
+        }
+    }
+
+    fn call_ends(&self) {
+        self.pulse.calls.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl Drop for Ticker {
     fn drop(&mut self) {
-        drop(self.stop.take());
+        self.pulse.stopped.store(true, Ordering::SeqCst);
+        self.wake();
         if let Some(thread) = self.thread.take() {
             // It cannot panic, and if it did there is nothing left to do about it.
             let _ = thread.join();

@@ -48,6 +48,9 @@ pub(crate) const CALL_DEADLINE_MS_MAX: u32 = 60_000;
 
 /// How often the epoch moves. A call is stopped between its deadline and two ticks later.
 pub(crate) const TICK: Duration = Duration::from_millis(TICK_MS);
+/// Ticks without a call before the ticker rests: a second, so that a busy host does not wake it for every call.
+pub(crate) const TICKS_IDLE_MAX: u32 = 100;
+
 /// [`TICK`] in milliseconds.
 pub(crate) const TICK_MS: u64 = 10;
 
