@@ -132,7 +132,8 @@ async fn staged<T>(
     work: impl Future<Output = T>,
 ) -> T {
     let started = Instant::now();
-    let span = tracing::info_span!("stage", otel.name = stage);
+    // Below what logs show: five spans a run are for traces.
+    let span = tracing::debug_span!(target: crate::telemetry::STAGES, "stage", otel.name = stage);
     let result = work.instrument(span).await;
     host.metrics.stage(plugin.name(), stage, started.elapsed());
     result

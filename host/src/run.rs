@@ -1,9 +1,11 @@
 //! `operator-host run`: wires everything together, runs until a signal, drains.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
+use futures::FutureExt as _;
 use host_core::decision::Event;
 use host_core::queue::Done;
 use host_kube::{
@@ -222,19 +224,17 @@ async fn supervised(host: Arc<Host>, work: Work) {
     let name = plugin.name().to_owned();
     host.metrics.popped(&name, work.popped.waited);
     let started = Instant::now();
-    let task = {
-        let host = Arc::clone(&host);
-        tokio::spawn(async move {
-            let mut work = work;
-            let (done, last) = reconcile::reconcile(&host, &plugin, &mut work).await;
-            (work.record, done, Some(last))
-        })
+    let mut work = work;
+    let run = AssertUnwindSafe(reconcile::reconcile(&host, &plugin, &mut work)).catch_unwind();
+    let (record, done, last) = match run.await {
+        Ok((done, last)) => (work.record, done, Some(last)),
+        // What the run has left behind may be half made: it is not used again.
+        Err(_) => {
+            host.metrics.panicked(&name);
+            tracing::error!(plugin = name, parent = %key.key, "a run has panicked; this is a fault of the host");
+            (Record::default(), Done::Failed, None)
+        }
     };
-    let (record, done, last) = task.await.unwrap_or_else(|error| {
-        host.metrics.panicked(&name);
-        tracing::error!(plugin = name, parent = %key.key, %error, "a run has panicked; this is a fault of the host");
-        (Record::default(), Done::Failed, None)
-    });
     host.metrics.finished(&name, started.elapsed());
     host.dispatch.done(&key, record, done, last);
 }

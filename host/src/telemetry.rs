@@ -18,6 +18,9 @@ use crate::config::LogFormat;
 
 pub(crate) use metrics::Metrics;
 
+/// The target of the spans of a run's stages.
+pub(crate) const STAGES: &str = "operator_host::stages";
+
 /// Keeps traces going; dropping it sends what is waiting.
 #[derive(Debug)]
 pub(crate) struct Traces(Option<SdkTracerProvider>);
@@ -52,7 +55,7 @@ pub(crate) fn init(
     let (spans, provider) = match collector.map(traces::tracer).transpose()? {
         Some((tracer, provider)) => {
             // Spans of the host only: those of libraries are for their developers.
-            let ours = EnvFilter::new("operator_host=info");
+            let ours = EnvFilter::new(format!("operator_host=info,{STAGES}=debug"));
             let layer = tracing_opentelemetry::layer().with_tracer(tracer).with_filter(ours);
             (Some(layer), Some(provider))
         }
