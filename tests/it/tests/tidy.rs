@@ -260,6 +260,19 @@ fn links_in_markdown_lead_somewhere() {
     }
 }
 
+/// `tests/README.md` says which test holds which scenario.
+#[test]
+fn every_test_that_is_named_exists() {
+    let sources: String = files(&["rs"]).iter().map(read).collect();
+    let table = read(root().join("tests/README.md"));
+    let named: BTreeSet<&str> =
+        table.split('`').filter_map(|part| part.split_once("::")).map(|(_, test)| test).collect();
+    assert!(named.len() > 50, "the table is read wrongly: {named:?}");
+    for test in named {
+        assert!(sources.contains(&format!("fn {test}(")), "no test is called {test}");
+    }
+}
+
 #[test]
 fn every_source_file_belongs_to_a_module() {
     for path in files(&["rs"]) {
