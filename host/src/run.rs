@@ -184,6 +184,7 @@ async fn work(host: &Arc<Host>, drain: Duration) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let mut leadership = host.leadership.clone();
+    let electing = host.gate.lease_end().is_some();
     let mut running = JoinSet::new();
     loop {
         let leading = match &*leadership.borrow_and_update() {
@@ -195,7 +196,9 @@ async fn work(host: &Arc<Host>, drain: Duration) -> anyhow::Result<()> {
             biased;
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            Ok(()) = leadership.changed() => {}
+            changed = leadership.changed(), if electing => {
+                changed.context("the election has ended by itself; this is a fault of the host")?;
+            }
             Some(_) = running.join_next(), if !running.is_empty() => {}
             work = host.dispatch.next(), if leading => {
                 running.spawn(supervised(Arc::clone(host), work));

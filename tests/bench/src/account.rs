@@ -12,13 +12,16 @@ use serde_json::{Value, json};
 
 use crate::api::Api;
 
-/// The verbs the API server tells apart, and `other`: what is no resource, such as discovery.
+/// The verbs the API server tells apart.
 const VERBS: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "delete"];
+/// What is no resource, such as discovery.
 const OTHER: &str = "other";
+/// Events, whatever the verb: they tell, they do not change.
+const EVENTS: &str = "events";
 /// What the API server calls the counter.
 const COUNTER: &str = "apiserver_flowcontrol_dispatched_requests_total";
 
-/// Requests by verb; every verb is there.
+/// Requests by verb, with those of [`EVENTS`] and [`OTHER`] apart; all are there, if only as zero.
 pub(crate) type Requests = BTreeMap<&'static str, u64>;
 
 /// A service account.
@@ -29,40 +32,42 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    fn schema(self, verb: &str) -> String {
-        format!("bench-{}-{verb}", self.name)
+    fn schema(self, class: &str) -> String {
+        format!("bench-{}-{class}", self.name)
     }
 
     /// Has its requests counted from now on.
     pub(crate) async fn count(self, cluster: &DevCluster) -> anyhow::Result<()> {
-        let schemas: Vec<Value> =
-            VERBS.into_iter().chain([OTHER]).map(|verb| self.flow_schema(verb)).collect();
+        let schemas: Vec<Value> = classes().map(|class| self.flow_schema(class)).collect();
         let list = json!({"apiVersion": "v1", "kind": "List", "items": schemas});
         cluster.kubectl_stdin(&["apply", "-f", "-"], &list.to_string()).await?;
         Ok(())
     }
 
-    fn flow_schema(self, verb: &str) -> Value {
+    fn flow_schema(self, class: &str) -> Value {
         let account = json!({"name": self.name, "namespace": self.name});
-        let mut rule = json!({"subjects": [{"kind": "ServiceAccount", "serviceAccount": account}]});
-        let what = if verb == OTHER {
-            ("nonResourceRules", json!([{"verbs": ["*"], "nonResourceURLs": ["*"]}]))
-        } else {
-            let all = json!(["*"]);
-            let resources = json!([{
-                "verbs": [verb], "apiGroups": all, "resources": all, "namespaces": all, "clusterScope": true,
-            }]);
-            ("resourceRules", resources)
+        let subjects = json!([{"kind": "ServiceAccount", "serviceAccount": account}]);
+        let resources = |verb: &str, resource: &str| {
+            json!([{
+                "verbs": [verb], "apiGroups": ["*"], "resources": [resource],
+                "namespaces": ["*"], "clusterScope": true,
+            }])
         };
-        if let Some(rule) = rule.as_object_mut() {
-            rule.insert(what.0.to_owned(), what.1);
-        }
+        let rule = match class {
+            OTHER => json!({
+                "subjects": subjects,
+                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+            }),
+            EVENTS => json!({"subjects": subjects, "resourceRules": resources("*", "events")}),
+            verb => json!({"subjects": subjects, "resourceRules": resources(verb, "*")}),
+        };
         json!({
             "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "FlowSchema",
-            "metadata": {"name": self.schema(verb)},
+            "metadata": {"name": self.schema(class)},
             "spec": {
                 "priorityLevelConfiguration": {"name": "exempt"},
-                "matchingPrecedence": 10,
+                // The first that matches counts: events before their verbs.
+                "matchingPrecedence": if class == EVENTS { 10 } else { 11 },
                 "rules": [rule],
             },
         })
@@ -71,8 +76,7 @@ impl Account {
     /// Requests so far.
     pub(crate) async fn requests(self, api: &Api) -> anyhow::Result<Requests> {
         let metrics = api.metrics().await?;
-        let count = |verb| (verb, counted(&metrics, &self.schema(verb)));
-        Ok(VERBS.into_iter().chain([OTHER]).map(count).collect())
+        Ok(classes().map(|class| (class, counted(&metrics, &self.schema(class)))).collect())
     }
 
     /// A kubeconfig with a token of this account, made from the administrator's.
@@ -88,6 +92,10 @@ impl Account {
     }
 }
 
+fn classes() -> impl Iterator<Item = &'static str> {
+    VERBS.into_iter().chain([OTHER, EVENTS])
+}
+
 /// What has changed between two samples.
 pub(crate) fn difference(after: &Requests, before: &Requests) -> Requests {
     let since = |(verb, count): (&&'static str, &u64)| {
@@ -96,7 +104,7 @@ pub(crate) fn difference(after: &Requests, before: &Requests) -> Requests {
     after.iter().map(since).collect()
 }
 
-/// Those that change something.
+/// Those that change something; events are not among them.
 pub(crate) fn writes(requests: &Requests) -> u64 {
     ["create", "update", "patch", "delete"].iter().filter_map(|verb| requests.get(verb)).sum()
 }
@@ -126,11 +134,11 @@ apiserver_flowcontrol_rejected_requests_total{flow_schema=\"bench-a-get\",priori
     }
 
     #[test]
-    fn reads_are_no_writes() {
+    fn reads_and_events_are_no_writes() {
         let before = Requests::from([("get", 1), ("patch", 1)]);
-        let after = Requests::from([("get", 9), ("patch", 4), ("create", 2)]);
+        let after = Requests::from([("get", 9), ("patch", 4), ("create", 2), (EVENTS, 7)]);
         let since = difference(&after, &before);
-        assert_eq!(since, Requests::from([("get", 8), ("patch", 3), ("create", 2)]));
+        assert_eq!(since, Requests::from([("get", 8), ("patch", 3), ("create", 2), (EVENTS, 7)]));
         assert_eq!(writes(&since), 5);
     }
 }

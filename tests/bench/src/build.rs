@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context as _, bail};
 
 /// What was built.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Built {
     /// The repository.
     pub(crate) root: PathBuf,
@@ -19,6 +19,8 @@ pub(crate) struct Built {
     pub(crate) plugin: PathBuf,
     /// A component whose parent kind does not exist in the benchmark's cluster.
     pub(crate) failing_plugin: PathBuf,
+    /// The example that fills a cache and says what it takes.
+    pub(crate) cache_memory: PathBuf,
     /// The peer's binary.
     pub(crate) peer: PathBuf,
 }
@@ -31,15 +33,17 @@ pub(crate) fn all() -> anyhow::Result<Built> {
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let folder = target.join("bench");
     std::fs::create_dir_all(&folder).context("cannot create the build directory")?;
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    // Both in one go: built alone, each would select other features of what they share.
-    let packages =
-        ["build", "--release", "--package", "operator-host", "--package", "operator-host-kit"];
-    run(Command::new(cargo).args(packages).current_dir(&root))?;
+    let cargo = std::env::var_os("CARGO").map_or_else(|| "cargo".into(), PathBuf::from);
+    // All in one go: built alone, each would select other features of what they share.
+    let mut build = Command::new(&cargo);
+    build.args(["build", "--release", "--bins", "--examples", "--package", "operator-host"]);
+    build.args(["--package", "operator-host-kit", "--package", "host-kube"]);
+    run(build.current_dir(&root))?;
     let built = Built {
         host: target.join("release/operator-host"),
         plugin: folder.join("tutorial.wasm"),
         failing_plugin: folder.join("hello.wasm"),
+        cache_memory: target.join("release/examples/cache_memory"),
         peer: peer(&root)?,
         root,
     };
@@ -72,7 +76,7 @@ fn peer(root: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// The version of controller-runtime that the peer pins.
-pub(crate) fn peer_version(root: &Path) -> anyhow::Result<String> {
+fn peer_version(root: &Path) -> anyhow::Result<String> {
     let manifest = std::fs::read_to_string(root.join("tests/bench/peer/go.mod"))
         .context("cannot read the peer's go.mod")?;
     let pinned = manifest

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::account::{Requests, writes};
+use crate::inside::Inside;
 
 /// What something has cost a candidate.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -55,6 +56,8 @@ pub(crate) struct Turn {
     pub(crate) create: Cost,
     /// The largest resident set until then, bytes.
     pub(crate) rss_peak_bytes: u64,
+    /// What the host says of it.
+    pub(crate) inside: Option<Inside>,
     /// What only full turns have.
     pub(crate) full: Option<Full>,
 }

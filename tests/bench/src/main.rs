@@ -11,6 +11,8 @@ mod account;
 mod api;
 mod build;
 mod figures;
+mod inside;
+mod micro;
 mod operator;
 mod report;
 mod round;
@@ -47,6 +49,15 @@ async fn main() -> anyhow::Result<()> {
     say::step("Building the host, the plugins and the peer");
     let built =
         tokio::task::spawn_blocking(build::all).await.context("building has panicked")??;
+    let parts = if quick {
+        serde_json::Value::Null
+    } else {
+        say::step("Measuring the queue and the cache alone");
+        let built = built.clone();
+        tokio::task::spawn_blocking(move || micro::all(&built))
+            .await
+            .context("it has panicked")??
+    };
     say::step("Starting etcd, kube-apiserver and kube-controller-manager, without nodes");
     let cluster =
         DevCluster::start(Options { nodes: 0, quiet: true, ..Options::default() }).await?;
@@ -58,7 +69,7 @@ async fn main() -> anyhow::Result<()> {
         }
     };
     cluster.shutdown().await?;
-    report::print(&measured?, parents)
+    report::print(&measured?, parents, &parts)
 }
 
 /// All turns, the order reversed from round to round.

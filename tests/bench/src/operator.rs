@@ -1,6 +1,6 @@
 //! The candidates as processes.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use tokio::process::{Child, Command};
 
 use crate::account::Account;
 use crate::build::Built;
+use crate::inside::{self, Inside};
 use crate::usage::{self, Usage};
 
 /// How often a starting or resting process is looked at.
@@ -68,6 +69,8 @@ pub(crate) struct Operator {
     child: Child,
     pid: u32,
     log: PathBuf,
+    /// Where the host serves its metrics; the peer has none.
+    metrics: Option<SocketAddr>,
 }
 
 impl Operator {
@@ -78,13 +81,13 @@ impl Operator {
         kubeconfig: &Path,
         log: PathBuf,
     ) -> anyhow::Result<Self> {
-        let mut command = match candidate {
+        let (mut command, metrics) = match candidate {
             Candidate::Host | Candidate::HostBesideFailing => {
-                let mut command = Command::new(&built.host);
-                command.arg("run").args(["--listen", &free_address()?]);
-                command
+                let (mut command, address) = (Command::new(&built.host), free_address()?);
+                command.args(["run", "--listen", &address.to_string()]);
+                (command, Some(address))
             }
-            Candidate::Peer => Command::new(&built.peer),
+            Candidate::Peer => (Command::new(&built.peer), None),
         };
         let output = std::fs::File::create(&log)
             .with_context(|| format!("cannot create {}", log.display()))?;
@@ -98,12 +101,20 @@ impl Operator {
             .spawn()
             .with_context(|| format!("cannot start {}", candidate.title()))?;
         let pid = child.id().context("the process has ended at once")?;
-        Ok(Self { child, pid, log })
+        Ok(Self { child, pid, log, metrics })
     }
 
     /// What it has used so far.
     pub(crate) fn usage(&self) -> anyhow::Result<Usage> {
         usage::of(self.pid)
+    }
+
+    /// What the host says of itself so far; nothing for the peer.
+    pub(crate) async fn inside(&self) -> anyhow::Result<Option<Inside>> {
+        match self.metrics {
+            Some(address) => inside::of(address).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// An error with the end of the log, if it has ended.
@@ -146,7 +157,7 @@ impl Operator {
 }
 
 /// An address nobody listens on, as far as can be known.
-fn free_address() -> anyhow::Result<String> {
+fn free_address() -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port")?;
-    Ok(listener.local_addr()?.to_string())
+    Ok(listener.local_addr()?)
 }

@@ -151,7 +151,7 @@ const ROWS: [Row; 17] = [
 ];
 
 /// Prints the table, and the last line.
-pub(crate) fn print(rounds: &Rounds, parents: u32) -> anyhow::Result<()> {
+pub(crate) fn print(rounds: &Rounds, parents: u32, parts: &Value) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let count = rounds.of(Candidate::Host).len();
     writeln!(
@@ -186,6 +186,13 @@ pub(crate) fn print(rounds: &Rounds, parents: u32) -> anyhow::Result<()> {
         "\nBeside a plugin that cannot work: {beside:.2} s instead of {alone:.2} s to create."
     )?;
     requests(&mut out, rounds)?;
+    if let Some(parts) = parts.as_object() {
+        writeln!(out)?;
+        for (name, value) in parts {
+            writeln!(out, "{}: {value}", name.replace('_', " "))?;
+        }
+        figures.insert("parts".to_owned(), Value::Object(parts.clone()));
+    }
     let line = line(figures, rounds, parents, beside / alone);
     writeln!(out, "\n{line}")?;
     Ok(())

@@ -145,6 +145,9 @@ impl Running<'_> {
             turn.create.total(),
             turn.rss_peak_bytes >> 20,
         ));
+        if let Some(inside) = turn.inside {
+            say::fact(&inside.to_string());
+        }
         if !full {
             return Ok(turn);
         }
@@ -200,7 +203,7 @@ impl Running<'_> {
 
     async fn create(&mut self, watch: &mut Watch) -> anyhow::Result<Turn> {
         let api = &self.stage.api;
-        let before = self.sample().await?;
+        let (before, inside_before) = (self.sample().await?, self.operator.inside().await?);
         let started = Instant::now();
         let (created, completed) = tokio::join!(
             api.create_all(&self.namespace, &self.names),
@@ -212,7 +215,9 @@ impl Running<'_> {
         watch.settle().await?;
         let create = self.since(&before).await?;
         let rss_peak_bytes = self.operator.usage()?.rss_peak_bytes;
-        Ok(Turn { create_s, create, rss_peak_bytes, full: None })
+        let inside = self.operator.inside().await?.zip(inside_before);
+        let inside = inside.map(|(after, before)| after.since(&before));
+        Ok(Turn { create_s, create, rss_peak_bytes, inside, full: None })
     }
 
     /// Changes some parents one by one.
