@@ -14,6 +14,7 @@ use host_core::queue::Lane;
 use host_core::text;
 use host_kube::{Scope, Subscription, View};
 use host_wasm::Plugin;
+use tokio::sync::Semaphore;
 
 use crate::error::Error;
 
@@ -27,6 +28,8 @@ pub(crate) struct ActivePlugin {
     pub(crate) grants: Grants,
     /// How it is set up.
     pub(crate) settings: PluginSettings,
+    /// Its calls at once: one processor fewer than there are, so that a plugin that spins leaves one to the others.
+    pub(crate) calls: Arc<Semaphore>,
     /// Keeps the informers it needs alive.
     pub(crate) subscriptions: Vec<(Scope, Subscription)>,
 }

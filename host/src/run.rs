@@ -26,6 +26,9 @@ use crate::rollout::{Inbox, Rollout};
 use crate::telemetry::{self, Metrics};
 use crate::{inspect, reconcile, serve};
 
+/// Slots for calls, for each processor: four plugins that spin leave room for the fifth.
+const CALLS_PER_CORE: usize = 4;
+
 /// Everything a run needs. One per process.
 pub(crate) struct Host {
     /// Queue and memory.
@@ -40,7 +43,10 @@ pub(crate) struct Host {
     pub(crate) cluster: Client,
     recorder: Recorder,
     instance: String,
-    /// Calls into plugins at once: as many as there are cores, since a call computes and never waits.
+    /// Processors.
+    pub(crate) cores: usize,
+    /// Calls into plugins at once. More than there are processors: those of one plugin are bounded apart, and a few
+    /// that spin must not keep out the others.
     pub(crate) calls: Arc<Semaphore>,
     /// Open while this host may write.
     pub(crate) gate: Gate,
@@ -89,7 +95,7 @@ async fn start(args: RunArgs) -> anyhow::Result<()> {
     let client = host_kube::connect(ConnectOptions { kubeconfig, context }).await?;
     let client = client.observed(Arc::new(move |done| observe.requested(done)));
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
-    let max_concurrent_calls = u16::try_from(cores).unwrap_or(u16::MAX);
+    let max_concurrent_calls = u16::try_from(cores * CALLS_PER_CORE).unwrap_or(u16::MAX);
     let engine = Engine::new(EngineConfig { max_concurrent_calls })?;
     let compiler = Compiler::new(inspect::this_binary()?, cache_dir, CompilerLimits::default())?;
     let seed = seed();
@@ -112,7 +118,8 @@ async fn start(args: RunArgs) -> anyhow::Result<()> {
         leadership: election.leadership.clone(),
         recorder,
         instance,
-        calls: Arc::new(Semaphore::new(cores)),
+        cores,
+        calls: Arc::new(Semaphore::new(cores * CALLS_PER_CORE)),
         metrics,
         resync,
     });
@@ -229,14 +236,13 @@ async fn supervised(host: Arc<Host>, work: Work) {
     let started = Instant::now();
     let mut work = work;
     let run = AssertUnwindSafe(reconcile::reconcile(&host, &plugin, &mut work)).catch_unwind();
-    let (record, done, last) = match run.await {
-        Ok((done, last)) => (work.record, done, Some(last)),
+    let (record, done, last) = if let Ok((done, last)) = run.await {
+        (work.record, done, Some(last))
+    } else {
         // What the run has left behind may be half made: it is not used again.
-        Err(_) => {
-            host.metrics.panicked(&name);
-            tracing::error!(plugin = name, parent = %key.key, "a run has panicked; this is a fault of the host");
-            (Record::default(), Done::Failed, None)
-        }
+        host.metrics.panicked(&name);
+        tracing::error!(plugin = name, parent = %key.key, "a run has panicked; this is a fault of the host");
+        (Record::default(), Done::Failed, None)
     };
     host.metrics.finished(&name, started.elapsed());
     host.dispatch.done(&key, record, done, last);

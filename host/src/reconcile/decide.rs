@@ -69,11 +69,13 @@ async fn call(
     plugin: &Arc<ActivePlugin>,
     snapshot: Snapshot,
 ) -> Result<(Snapshot, Verdict), Error> {
-    let permit = Arc::clone(&host.calls).acquire_owned().await.map_err(|_| Error::ShuttingDown)?;
+    // Its own turn first: a plugin that waits for itself takes no turn of the others.
+    let own = Arc::clone(&plugin.calls).acquire_owned().await.map_err(|_| Error::ShuttingDown)?;
+    let slot = Arc::clone(&host.calls).acquire_owned().await.map_err(|_| Error::ShuttingDown)?;
     let (span, callee) = (tracing::Span::current(), Arc::clone(plugin));
     let started = tokio::time::Instant::now();
     let joined = tokio::task::spawn_blocking(move || {
-        let _permit = permit;
+        let _held = (own, slot);
         let mut log = |line: LogLine| span.in_scope(|| crate::telemetry::plugin_log(&line));
         let end = callee.plugin.reconcile(&snapshot, &mut log);
         (snapshot, end)

@@ -12,6 +12,7 @@ use host_core::object::StoredObject;
 use host_core::text;
 use host_wasm::{CapturedPlugin, CompileError, Plugin};
 use serde::Deserialize;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::plugins::ActivePlugin;
@@ -251,7 +252,8 @@ fn promote(
         .collect();
     let lane = host.rollout.lane(&descriptor.name);
     let concurrency = settings.concurrency.unwrap_or(CONCURRENCY_DEFAULT);
-    let active = Arc::new(ActivePlugin { lane, plugin, grants, settings, subscriptions });
+    let calls = Arc::new(Semaphore::new(host.cores.saturating_sub(1).max(1)));
+    let active = Arc::new(ActivePlugin { lane, plugin, grants, settings, calls, subscriptions });
     // In this order: whatever changes from here on is seen by the new version, and the sweep covers the rest.
     let replaced = host.plugins.promote(Arc::clone(&active));
     host.dispatch.open_lane(lane, &descriptor.parent, concurrency.into());

@@ -24,7 +24,7 @@ pub(crate) struct Api {
 pub(crate) enum Resource {
     /// Tutorials.
     Parents,
-    /// Their StatefulSets.
+    /// Their `StatefulSet`s.
     Children,
 }
 

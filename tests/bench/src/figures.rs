@@ -27,7 +27,11 @@ impl Cost {
 }
 
 /// Of a number of delays, in milliseconds.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "they are printed as they are, and a figure says its unit"
+)]
 pub(crate) struct Delays {
     pub(crate) p50_ms: f64,
     pub(crate) p99_ms: f64,
@@ -90,9 +94,9 @@ mod tests {
     #[test]
     fn percentiles_are_values_that_occurred() {
         let delays = Delays::of((1..=200).map(f64::from).collect()).unwrap();
-        assert_eq!([delays.p50_ms, delays.p99_ms, delays.max_ms], [100e3, 198e3, 200e3]);
+        assert_eq!(delays, Delays { p50_ms: 100e3, p99_ms: 198e3, max_ms: 200e3 });
         let one = Delays::of(vec![2.0]).unwrap();
-        assert_eq!([one.p50_ms, one.p99_ms], [2e3, 2e3]);
+        assert_eq!(one, Delays { p50_ms: 2e3, p99_ms: 2e3, max_ms: 2e3 });
         assert!(Delays::of(vec![]).is_none());
     }
 }

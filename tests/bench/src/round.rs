@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** a phase is measured only after the one before has settled, and only one candidate runs at a time.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -71,7 +71,7 @@ impl<'a> Stage<'a> {
         self.cluster.state_dir().join(format!("{}.kubeconfig", candidate.account().name))
     }
 
-    async fn plugin(&self, name: &str, wasm: &PathBuf, settings: PathBuf) -> anyhow::Result<()> {
+    async fn plugin(&self, name: &str, wasm: &Path, settings: PathBuf) -> anyhow::Result<()> {
         let wasm = format!("--from-file=plugin.wasm={}", wasm.display());
         let settings = format!("--from-file=plugin.yaml={}", settings.display());
         self.cluster.kubectl(&["-n", HOST, "create", "configmap", name, &wasm, &settings]).await?;
@@ -289,7 +289,7 @@ fn delays(
     Delays::of(acknowledged.iter().filter_map(delay).collect()).context("nothing was changed")
 }
 
-/// One in [`SINGLE_SHARE`] names, by a seeded shuffle (SplitMix64).
+/// One in [`SINGLE_SHARE`] names, by a seeded shuffle (`SplitMix64`).
 fn chosen(names: &[String], seed: u64) -> Vec<String> {
     let mut state = seed;
     let mut next = || {

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// Words of PromQL that the dashboard and the rules use.
+/// Words of `PromQL` that the dashboard and the rules use.
 const PROMQL: [&str; 17] = [
     "absent",
     "and",
@@ -74,11 +74,9 @@ fn queries(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::Object(map) => {
             for (key, value) in map {
-                match value {
-                    Value::String(text) if key == "expr" || key == "query" => {
-                        found.push(text.clone());
-                    }
-                    _ => queries(value, found),
+                match value.as_str().filter(|_| key == "expr" || key == "query") {
+                    Some(text) => found.push(text.to_owned()),
+                    None => queries(value, found),
                 }
             }
         }
@@ -95,7 +93,7 @@ fn words(query: &str) -> BTreeSet<&str> {
     words.filter(|word| word.starts_with(|c: char| c.is_ascii_alphabetic())).collect()
 }
 
-fn is_known<'a>(word: &'a str, metrics: &BTreeSet<&str>, labels: &BTreeSet<&str>) -> bool {
+fn is_known(word: &str, metrics: &BTreeSet<&str>, labels: &BTreeSet<&str>) -> bool {
     // What the exposition format appends to the registered name.
     let suffixes = ["", "_total", "_bucket", "_sum", "_count"];
     let mut names = suffixes.iter().filter_map(|suffix| word.strip_suffix(suffix));
