@@ -86,6 +86,6 @@ operator_host_plugin_call_seconds_sum{controller=\"a\"} 0.25
 ";
         let inside = read(metrics);
         assert_eq!(inside, Inside { runs: 4.0, calls: 8.0, calls_s: 0.25 });
-        assert_eq!(inside.since(&inside).calls, 0.0);
+        assert_eq!(inside.since(&inside), Inside { runs: 0.0, calls: 0.0, calls_s: 0.0 });
     }
 }
