@@ -1,5 +1,5 @@
 //! Who acts: this host alone, or the replica that holds the Lease. The others stand by warm: their caches and
-//! plugins are ready, their queues fill, and nothing is taken from them.
+//! plugins are ready, their queues fill, and nothing is taken from them (ADR 0008).
 
 use host_kube::{Client, Elector, Gate, Leadership};
 use tokio::sync::{oneshot, watch};

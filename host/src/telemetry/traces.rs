@@ -1,4 +1,4 @@
-//! Spans to an OpenTelemetry collector: one trace for each reconcile.
+//! Spans to an OpenTelemetry collector: one trace for each reconcile (ADR 0009).
 //!
 //! **Invariant:** a collector that is slow or gone costs dropped spans, never a reconcile: the queue to it is bounded,
 //! and sending has a thread of its own.

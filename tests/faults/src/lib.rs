@@ -1,4 +1,4 @@
-//! Faults between a host and a real API server.
+//! Faults between a host and a real API server (ADR 0010).
 //!
 //! A [`FaultProxy`] is what a host under test believes to be the API server. It forwards everything under the identity
 //! of a service account, so that RBAC is real, writes down every exchange, and does on request what networks, servers
