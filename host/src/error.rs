@@ -124,8 +124,10 @@ impl Error {
     pub(crate) fn is_reported(&self) -> bool {
         match self {
             Self::Stale | Self::FinalizerAdded | Self::ShuttingDown => false,
-            // The host that leads will tell.
-            Self::Api { source, .. } => source.kind() != ApiErrorKind::NotLeader,
+            // The host that leads will tell; and a conflict is over by the next try.
+            Self::Api { source, .. } => {
+                !matches!(source.kind(), ApiErrorKind::NotLeader | ApiErrorKind::Conflict)
+            }
             Self::Unobserved { .. }
             | Self::Fault(_)
             | Self::Invalid { .. }

@@ -173,10 +173,9 @@ async fn write(
     body.insert("status".to_owned(), Value::Object(status));
     match host.cluster.patch_status(&id, &plugin.field_manager(), &body).await {
         Ok(object) => Ok(Some((id, Expected::Version(object.resource_version)))),
-        // Gone in the meantime: there is nobody left to tell.
-        Err(error) if matches!(error.kind(), ApiErrorKind::NotFound | ApiErrorKind::Conflict) => {
-            Ok(None)
-        }
+        // Gone in the meantime: there is nobody left to tell. A conflict is another matter: under a burst of changes the
+        // server gives up on an apply, and a status that was not written has to be written later.
+        Err(error) if error.kind() == ApiErrorKind::NotFound => Ok(None),
         Err(source) => Err(Error::Api { doing: format!("writing the status of {id}"), source }),
     }
 }

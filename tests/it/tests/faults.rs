@@ -318,6 +318,22 @@ async fn watches_that_are_cut_compacted_or_end_at_once_hide_nothing() {
     world.converges(0).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_that_met_a_conflict_is_written_all_the_same() {
+    let _shared = WORLD.read().await;
+    let mut world = World::new("conflict").await;
+    let (here, refusals) = (world.namespace.clone(), AtomicUsize::new(0));
+    let refused = world.rig.proxy.inject(Fault::Refuse(409), move |asked| {
+        asked.is_status()
+            && asked.resource() == "puppets"
+            && asked.namespace() == here
+            && refusals.fetch_add(1, Ordering::Relaxed) < 3
+    });
+    world.change().await;
+    world.converges(0).await;
+    assert_eq!(refused.hits(), 3);
+}
+
 #[tokio::test]
 async fn storms_of_429_and_5xx_are_weathered_without_a_flood() {
     let _shared = WORLD.read().await;
