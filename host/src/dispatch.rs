@@ -192,8 +192,15 @@ impl Dispatch {
         // A parent that never runs again by itself is gone or going: there is nothing to remember.
         if how != Done::Succeeded(None) {
             state.records.insert(key.clone(), record);
-            if let Some(last) = last {
-                state.last.insert(key.clone(), Arc::new(last));
+            match last {
+                // It has not run yet: what it is to run for stays.
+                Some(last) if matches!(how, Done::Deferred(_)) => {
+                    state.causes.entry(key.clone()).or_insert(last.cause);
+                }
+                Some(last) => {
+                    state.last.insert(key.clone(), Arc::new(last));
+                }
+                None => {}
             }
         }
         state.queue.done(key, how, now);

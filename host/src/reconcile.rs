@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tracing::{Instrument as _, field};
 
 use crate::dispatch::Work;
-use crate::error::{Error, chain};
+use crate::error::{Class, Error, chain};
 use crate::explain::LastRun;
 use crate::plugins::ActivePlugin;
 use crate::run::Host;
@@ -63,6 +63,8 @@ pub(crate) async fn reconcile(
     let ended = observed(host, plugin, work).instrument(span.clone()).await;
     let took = started.elapsed();
     let (done, result, failure) = match ended {
+        // It went through, but not all of it: what failed is in the outcome.
+        Ok(Some(Done::Failed)) => (Done::Failed, Class::Transient.as_str(), None),
         Ok(Some(done)) => (done, "success", None),
         Ok(None) => (Done::Succeeded(None), "gone", None),
         Err(error) => {
