@@ -184,14 +184,12 @@ fn waiting(report: &ParentReport) -> Waiting {
         "its hot-loop breaker; it runs once a second at most".to_owned()
     } else if queue.failures > 0 {
         "its back-off, or a change of its spec".to_owned()
+    } else if let Some(cause) = &report.cause {
+        format!("the cache to show what it needs; it runs because {cause}")
+    } else if matches!(report.last.as_ref().map(|last| last.done), Some(Done::Stopped(_))) {
+        "a change, or its slow heartbeat".to_owned()
     } else {
-        match report.last.as_ref().map(|last| last.done) {
-            Some(Done::Deferred(_)) => "the cache to show what it needs".to_owned(),
-            Some(Done::Stopped(_)) => "a change, or its slow heartbeat".to_owned(),
-            Some(Done::Succeeded(_) | Done::Failed) | None => {
-                "a change, or the time that the plugin has asked for".to_owned()
-            }
-        }
+        "a change, or the time that the plugin has asked for".to_owned()
     };
     Waiting {
         until,
