@@ -558,7 +558,10 @@ impl Fleet {
     /// Until every replica has what the master has.
     pub(crate) fn wait_for_replicas(&self, master: &str) {
         let others = (self.pods.len() - 1).to_string();
-        let reply = self.connect(master).unwrap().call(&["WAIT", &others, "5000"]).unwrap();
+        let mut connection = self.connect(master).unwrap();
+        // WAIT is about what its own connection has written before.
+        connection.call(&["SET", "key-0", "value"]).unwrap();
+        let reply = connection.call(&["WAIT", &others, "5000"]).unwrap();
         assert_eq!(reply["integer"].to_string(), others);
     }
 
