@@ -9,9 +9,9 @@
 //! deadline runs from before its renewal was sent, the other's wait from after it saw that renewal.
 //! **Invariant:** a lost leadership is lost for good; the process ends and starts afresh.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
+use crate::chance;
 use crate::queue::Moment;
 
 /// How long others leave a record alone that does not change; client-go's and controller-runtime's figure.
@@ -190,9 +190,7 @@ impl Election {
             return now + RETRY;
         }
         self.waits = self.waits.wrapping_add(1);
-        let mut hasher = DefaultHasher::new();
-        (self.seed, self.waits).hash(&mut hasher);
-        let percent = 100 + hasher.finish() % (JITTER_PERCENT + 1);
+        let percent = 100 + chance::below((self.seed, self.waits), JITTER_PERCENT + 1);
         now + RETRY.saturating_mul(u32::try_from(percent).unwrap_or(100)) / 100
     }
 

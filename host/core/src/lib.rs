@@ -7,6 +7,7 @@
 //! map order in anything that decides (`clippy.toml` beside this crate holds it).
 
 pub mod backoff;
+pub mod chance;
 pub mod decision;
 pub mod diff;
 pub mod expectations;

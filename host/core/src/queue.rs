@@ -8,10 +8,10 @@
 //! nor inflate a key's back-off, unless a user has changed the parent (kubernetes#132805, #136853).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 use crate::backoff;
+use crate::chance;
 use crate::ident::ObjectKey;
 use crate::limits;
 
@@ -410,9 +410,7 @@ impl Queue {
 
 /// A wait, up to a tenth longer: what failed or was listed together does not come back together.
 fn spread(seed: u64, key: &ParentKey, wait: Duration, now: Moment) -> Duration {
-    let mut hasher = DefaultHasher::new();
-    (seed, key, now).hash(&mut hasher);
-    let share = u32::try_from(hasher.finish() % 1_000).unwrap_or(0);
+    let share = u32::try_from(chance::below((seed, key, now), 1_000)).unwrap_or(0);
     wait + (wait / 10).min(limits::REQUEUE_SPREAD_MAX) * share / 1_000
 }
 

@@ -4,8 +4,9 @@
 //! not, or a kind whose list works and whose watch fails at once would be listed in a hot loop (seen with Events
 //! and old resource versions, k8s#137307).
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
+
+use host_core::chance;
 
 /// The first wait. client-go's reflector uses the same.
 const FIRST: Duration = Duration::from_millis(800);
@@ -39,10 +40,8 @@ impl Backoff {
     /// A deterministic number in `low..=high`, another one each time.
     pub(crate) fn jitter(&mut self, low: u32, high: u32) -> u32 {
         self.waits = self.waits.wrapping_add(1);
-        let mut hasher = DefaultHasher::new();
-        (self.seed, self.waits).hash(&mut hasher);
         let span = u64::from(high.saturating_sub(low)) + 1;
-        low + u32::try_from(hasher.finish() % span).unwrap_or(0)
+        low + u32::try_from(chance::below((self.seed, self.waits), span)).unwrap_or(0)
     }
 
     pub(crate) fn reset(&mut self) {

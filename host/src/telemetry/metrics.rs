@@ -142,87 +142,45 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
+    #[rustfmt::skip] // a table
     pub(crate) fn new() -> Self {
-        let mut metrics = Self {
-            registry: Registry::default(),
-            reconciles: Family::default(),
-            reconcile_errors: Family::default(),
-            terminal_errors: Family::default(),
-            reconcile_seconds: slow(),
-            panics: Family::default(),
-            active: Family::default(),
-            concurrency: Family::default(),
-            depth: Family::default(),
-            adds: Family::default(),
-            retries: Family::default(),
-            queue_seconds: slow(),
-            work_seconds: slow(),
-            unfinished: Family::default(),
-            longest: Family::default(),
-            delayed: Gauge::default(),
-            hot: Family::default(),
-            repairs: Family::default(),
-            stage_seconds: fast(),
-            call_seconds: fast(),
-            faults: Family::default(),
-            info: Family::default(),
-            loads: Family::default(),
-            requests: Family::default(),
-            request_seconds: slow(),
-            leading: Family::default(),
-            objects: Family::default(),
-            bytes: Family::default(),
-            synced: Family::default(),
-            staleness: Family::default(),
-            relists: Family::default(),
-            cpu: Counter::default(),
-            resident: Gauge::default(),
-        };
-        metrics.register_theirs();
-        metrics.register_ours();
-        metrics
-    }
-
-    #[rustfmt::skip] // a table
-    fn register_theirs(&mut self) {
-        let registry = &mut self.registry;
-        add(registry, "controller_runtime_reconcile", "Runs by result", &self.reconciles);
-        add(registry, "controller_runtime_reconcile_errors", "Runs that did not go through", &self.reconcile_errors);
-        add(registry, "controller_runtime_terminal_reconcile_errors", "Runs that only a change can mend", &self.terminal_errors);
-        add(registry, "controller_runtime_reconcile_time_seconds", "Duration of a run", &self.reconcile_seconds);
-        add(registry, "controller_runtime_reconcile_panics", "Runs that panicked", &self.panics);
-        add(registry, "controller_runtime_active_workers", "Runs in progress", &self.active);
-        add(registry, "controller_runtime_max_concurrent_reconciles", "Runs that may be in progress", &self.concurrency);
-        add(registry, "workqueue_depth", "Parents ready to run", &self.depth);
-        add(registry, "workqueue_adds", "Parents that became ready", &self.adds);
-        add(registry, "workqueue_retries", "Runs to be tried again", &self.retries);
-        add(registry, "workqueue_queue_duration_seconds", "How long a parent was ready before it ran", &self.queue_seconds);
-        add(registry, "workqueue_work_duration_seconds", "How long a run took", &self.work_seconds);
-        add(registry, "workqueue_unfinished_work_seconds", "How long runs in progress have taken so far, added up", &self.unfinished);
-        add(registry, "workqueue_longest_running_processor_seconds", "How long the longest of them has", &self.longest);
-        add(registry, "rest_client_requests", "Requests to the API server", &self.requests);
-        add(registry, "rest_client_request_duration_seconds", "How long they took; a watch until it opened", &self.request_seconds);
-        add(registry, "leader_election_master_status", "1 while this host acts", &self.leading);
-        add(registry, "process_cpu_seconds", "Processor time used", &self.cpu);
-        add(registry, "process_resident_memory_bytes", "Memory in use", &self.resident);
-    }
-
-    #[rustfmt::skip] // a table
-    fn register_ours(&mut self) {
-        let registry = &mut self.registry;
-        add(registry, "operator_host_workqueue_delayed", "Parents waiting for a time", &self.delayed);
-        add(registry, "operator_host_circuit_open", "Parents slowed down by the hot-loop breaker", &self.hot);
-        add(registry, "operator_host_contested_repairs", "Repairs of objects that somebody else keeps changing back", &self.repairs);
-        add(registry, "operator_host_stage_seconds", "Duration of one stage of a run", &self.stage_seconds);
-        add(registry, "operator_host_plugin_call_seconds", "Duration of one call into a plugin", &self.call_seconds);
-        add(registry, "operator_host_plugin_faults", "Calls that broke a limit or trapped", &self.faults);
-        add(registry, "operator_host_plugin_info", "1 for the active version", &self.info);
-        add(registry, "operator_host_plugin_loads", "Plugin loads by result", &self.loads);
-        add(registry, "operator_host_informer_objects", "Cached objects", &self.objects);
-        add(registry, "operator_host_informer_bytes", "Their text", &self.bytes);
-        add(registry, "operator_host_informer_synced", "1 when the cache can be read", &self.synced);
-        add(registry, "operator_host_informer_staleness_seconds", "Time since the API server was last heard of", &self.staleness);
-        add(registry, "operator_host_informer_relists", "Whole lists taken", &self.relists);
+        let mut registry = Registry::default();
+        let r = &mut registry;
+        Self {
+            reconciles: add(r, "controller_runtime_reconcile", "Runs by result", Family::default()),
+            reconcile_errors: add(r, "controller_runtime_reconcile_errors", "Runs that did not go through", Family::default()),
+            terminal_errors: add(r, "controller_runtime_terminal_reconcile_errors", "Runs that only a change can mend", Family::default()),
+            reconcile_seconds: add(r, "controller_runtime_reconcile_time_seconds", "Duration of a run", slow()),
+            panics: add(r, "controller_runtime_reconcile_panics", "Runs that panicked", Family::default()),
+            active: add(r, "controller_runtime_active_workers", "Runs in progress", Family::default()),
+            concurrency: add(r, "controller_runtime_max_concurrent_reconciles", "Runs that may be in progress", Family::default()),
+            depth: add(r, "workqueue_depth", "Parents ready to run", Family::default()),
+            adds: add(r, "workqueue_adds", "Parents that became ready", Family::default()),
+            retries: add(r, "workqueue_retries", "Runs to be tried again", Family::default()),
+            queue_seconds: add(r, "workqueue_queue_duration_seconds", "How long a parent was ready before it ran", slow()),
+            work_seconds: add(r, "workqueue_work_duration_seconds", "How long a run took", slow()),
+            unfinished: add(r, "workqueue_unfinished_work_seconds", "How long runs in progress have taken so far, added up", Family::default()),
+            longest: add(r, "workqueue_longest_running_processor_seconds", "How long the longest of them has", Family::default()),
+            requests: add(r, "rest_client_requests", "Requests to the API server", Family::default()),
+            request_seconds: add(r, "rest_client_request_duration_seconds", "How long they took; a watch until it opened", slow()),
+            leading: add(r, "leader_election_master_status", "1 while this host acts", Family::default()),
+            cpu: add(r, "process_cpu_seconds", "Processor time used", Counter::default()),
+            resident: add(r, "process_resident_memory_bytes", "Memory in use", Gauge::default()),
+            delayed: add(r, "operator_host_workqueue_delayed", "Parents waiting for a time", Gauge::default()),
+            hot: add(r, "operator_host_circuit_open", "Parents slowed down by the hot-loop breaker", Family::default()),
+            repairs: add(r, "operator_host_contested_repairs", "Repairs of objects that somebody else keeps changing back", Family::default()),
+            stage_seconds: add(r, "operator_host_stage_seconds", "Duration of one stage of a run", fast()),
+            call_seconds: add(r, "operator_host_plugin_call_seconds", "Duration of one call into a plugin", fast()),
+            faults: add(r, "operator_host_plugin_faults", "Calls that broke a limit or trapped", Family::default()),
+            info: add(r, "operator_host_plugin_info", "1 for the active version", Family::default()),
+            loads: add(r, "operator_host_plugin_loads", "Plugin loads by result", Family::default()),
+            objects: add(r, "operator_host_informer_objects", "Cached objects", Family::default()),
+            bytes: add(r, "operator_host_informer_bytes", "Their text", Family::default()),
+            synced: add(r, "operator_host_informer_synced", "1 when the cache can be read", Family::default()),
+            staleness: add(r, "operator_host_informer_staleness_seconds", "Time since the API server was last heard of", Family::default()),
+            relists: add(r, "operator_host_informer_relists", "Whole lists taken", Family::default()),
+            registry,
+        }
     }
 
     /// A parent was taken from the queue.
@@ -358,9 +316,10 @@ impl Metrics {
     }
 }
 
-/// Registers a metric. The encoder appends `_total` to counters.
-fn add(registry: &mut Registry, name: &str, help: &str, metric: &(impl Metric + Clone)) {
+/// Makes a metric known under its name. The encoder appends `_total` to counters.
+fn add<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
     registry.register(name, help, metric.clone());
+    metric
 }
 
 /// The HTTP method of what Kubernetes calls a verb.

@@ -96,6 +96,23 @@ fn discoveries(case: &Case) -> usize {
     lines.iter().filter(|line| *line == "GET /apis/demo.dev/v1").count()
 }
 
+/// An informer that has listed the kind, and the server that has it.
+async fn following_what_is_served() -> (Server, Case) {
+    let server = Server::default();
+    server.serve(Some("demos"));
+    let case = following(&server).await;
+    case.synced().await;
+    (server, case)
+}
+
+async fn appears_and_is_seen_at_once(server: &Server, case: &Case) {
+    server.serve(Some("demos"));
+    server.define("ADDED", "demos.demo.dev");
+    let before = Instant::now();
+    case.synced().await;
+    assert!(before.elapsed() < Duration::from_millis(200), "{:?}", before.elapsed());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_kind_is_noticed_the_moment_its_definition_appears() {
     let server = Server::default();
@@ -103,38 +120,24 @@ async fn a_kind_is_noticed_the_moment_its_definition_appears() {
     case.status(|status| *status == Status::Missing).await;
     // Long enough for the longest wait, and at no moment when it would end by itself.
     tokio::time::sleep(Duration::from_mins(1)).await;
-    server.serve(Some("demos"));
-    server.define("ADDED", "demos.demo.dev");
-    let before = Instant::now();
-    case.synced().await;
-    assert!(before.elapsed() < Duration::from_millis(200), "{:?}", before.elapsed());
+    appears_and_is_seen_at_once(&server, &case).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_was_deleted_and_created_again_is_seen_at_once() {
-    let server = Server::default();
-    server.serve(Some("demos"));
-    let case = following(&server).await;
-    case.synced().await;
+    let (server, case) = following_what_is_served().await;
     server.serve(None);
     server.define("DELETED", "demos.demo.dev");
     server.end_watches();
     case.status(|status| *status == Status::Missing).await;
     tokio::time::sleep(Duration::from_mins(2)).await;
     assert!(case.store().view().is_err());
-    server.serve(Some("demos"));
-    server.define("ADDED", "demos.demo.dev");
-    let before = Instant::now();
-    case.synced().await;
-    assert!(before.elapsed() < Duration::from_millis(200), "{:?}", before.elapsed());
+    appears_and_is_seen_at_once(&server, &case).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_definition_that_changes_nothing_that_matters_costs_one_look_and_no_list() {
-    let server = Server::default();
-    server.serve(Some("demos"));
-    let case = following(&server).await;
-    case.synced().await;
+    let (server, case) = following_what_is_served().await;
     case.log.wait_for("demos?watch").await;
     let before = discoveries(&case);
     server.define("MODIFIED", "demos.demo.dev");
@@ -147,10 +150,7 @@ async fn a_definition_that_changes_nothing_that_matters_costs_one_look_and_no_li
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_served_elsewhere_is_listed_there() {
-    let server = Server::default();
-    server.serve(Some("demos"));
-    let case = following(&server).await;
-    case.synced().await;
+    let (server, case) = following_what_is_served().await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     server.serve(Some("demoes"));
     server.define("MODIFIED", "demoes.demo.dev");
@@ -161,10 +161,7 @@ async fn a_kind_that_is_served_elsewhere_is_listed_there() {
 
 #[tokio::test(start_paused = true)]
 async fn only_the_existence_of_definitions_is_asked_for_and_a_refusal_hurts_nobody() {
-    let server = Server::default();
-    server.serve(Some("demos"));
-    let case = following(&server).await;
-    case.synced().await;
+    let (_server, case) = following_what_is_served().await;
     let asked = case.log.all();
     let accepts = |text: &str| {
         let found = asked.iter().find(|asked| asked.line.contains(text));
@@ -203,10 +200,7 @@ async fn a_change_in_one_group_hurries_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn an_event_that_is_half_received_survives_a_look_at_the_definition() {
-    let server = Server::default();
-    server.serve(Some("demos"));
-    let case = following(&server).await;
-    case.synced().await;
+    let (server, case) = following_what_is_served().await;
     case.log.wait_for("demos?watch").await;
     let line = event("ADDED", &object("b", "u2", 7));
     let (first, rest) = line.split_at(20);
