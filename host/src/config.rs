@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use host_core::limits;
+use host_core::plugin::Revision;
 
 /// Runs Kubernetes reconcile logic that is a WebAssembly component.
 #[derive(Debug, Parser)]
@@ -22,15 +23,14 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the host: load plugins, watch, reconcile
     Run(Box<RunArgs>),
-    /// Print the CRDs that plugins carry, as YAML for `kubectl apply --server-side -f -`
+    /// Print CRDs as YAML for `kubectl apply --server-side -f -`: the host's own, or those that plugins carry
     Crds {
-        /// Plugin files: components, plain, gzip or zstd
-        #[arg(required = true)]
+        /// Plugin files: components, plain, gzip or zstd. None: the host's own kind, Plugin
         files: Vec<PathBuf>,
     },
     /// Ask a running host why a parent last ran, what it read and wrote, what it waits for
     Explain(ExplainArgs),
-    /// Look at plugins
+    /// Look at plugins, and at how their revisions come to act
     #[command(subcommand)]
     Plugin(PluginCommand),
     /// Print a completion script: `operator-host completions bash > /etc/bash_completion.d/operator-host`
@@ -49,6 +49,39 @@ pub(crate) enum Command {
 /// What to do with a plugin.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PluginCommand {
+    /// Say which revision acts, how far the newest one is, and why
+    Status(PluginArgs),
+    /// Say what the newest revision would do to every parent; exits with 2 if it would delete or recreate something
+    Plan(PlanArgs),
+    /// Let a held revision act, whatever its plan says
+    Approve {
+        #[command(flatten)]
+        plugin: PluginArgs,
+        /// The revision; default: the one that is held
+        revision: Option<Revision>,
+    },
+    /// Go back to a revision that has acted before, and stay there until `resume`
+    Rollback {
+        #[command(flatten)]
+        plugin: PluginArgs,
+        /// The revision; default: the one that acted before this one
+        #[arg(long, value_name = "REVISION")]
+        to: Option<Revision>,
+    },
+    /// Load and plan new revisions, but let none act
+    Pause(PluginArgs),
+    /// End a pause or a rollback: follow the source again
+    Resume(PluginArgs),
+    /// List the revisions that have acted, and why they ended
+    History(PluginArgs),
+    /// Take what a parent's last runs saw and decided from a running host, for `replay` and `check`
+    Record(RecordArgs),
+    /// Run a recording with a plugin file and show where it decides otherwise; exits with 1 if it does
+    Replay(ReplayArgs),
+    /// Check a plugin file: contract, imports, size, and determinism on recorded snapshots; exits with 1 if it fails
+    Check(CheckArgs),
+    /// Print what a cluster needs to run a plugin file: ConfigMap, Plugin with grants, RBAC, CRDs
+    Package(PackageArgs),
     /// Say what a plugin file is: contract, parent kind, what it needs, imports, size, digest
     Inspect {
         /// The component, plain, gzip or zstd
@@ -57,6 +90,109 @@ pub(crate) enum PluginCommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// Which cluster.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ClusterArgs {
+    /// The kubeconfig; default: in-cluster configuration, else `KUBECONFIG`, else ~/.kube/config
+    #[arg(long, env = "OPERATOR_HOST_KUBECONFIG", value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The kubeconfig's context; default: its current one
+    #[arg(long, env = "OPERATOR_HOST_CONTEXT", value_name = "NAME")]
+    pub(crate) context: Option<String>,
+}
+
+/// Which plugin of a cluster.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PluginArgs {
+    /// The plugin's name, as `kubectl -n operator-host get plugins` shows it
+    pub(crate) name: String,
+    /// The host's namespace
+    #[arg(short, long, env = "OPERATOR_HOST_NAMESPACE", default_value = "operator-host")]
+    pub(crate) namespace: String,
+    /// Which cluster
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+/// Which host to ask.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct HostArgs {
+    /// Where the host serves /metrics; the default fits `kubectl exec deploy/operator-host -- operator-host …`
+    #[arg(
+        long,
+        env = "OPERATOR_HOST_LISTEN",
+        default_value = "127.0.0.1:8080",
+        value_name = "ADDRESS"
+    )]
+    pub(crate) host: SocketAddr,
+}
+
+/// Which plan to show, and how.
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// The plugin's name
+    pub(crate) name: String,
+    /// Which host to ask
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
+    /// Print the whole plan as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write the whole plan to a file, as JSON
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// Whose runs to take.
+#[derive(Debug, Args)]
+pub(crate) struct RecordArgs {
+    /// The parent's kind, for example `RedisCluster`
+    pub(crate) kind: String,
+    /// Its name
+    pub(crate) name: String,
+    /// Its namespace; empty for a cluster-scoped parent
+    #[arg(short, long, default_value = "default")]
+    pub(crate) namespace: String,
+    /// Which host to ask
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
+    /// Write to a file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// What to run again, and with what.
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// A recording, as `plugin record` writes it
+    pub(crate) recording: PathBuf,
+    /// The plugin file
+    #[arg(long, value_name = "PLUGIN")]
+    pub(crate) with: PathBuf,
+}
+
+/// What to check.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// The plugin file
+    pub(crate) file: PathBuf,
+    /// Recordings whose snapshots are used
+    pub(crate) recordings: Vec<PathBuf>,
+}
+
+/// What to package.
+#[derive(Debug, Args)]
+pub(crate) struct PackageArgs {
+    /// The plugin file
+    pub(crate) file: PathBuf,
+    /// The host's namespace
+    #[arg(short, long, default_value = "operator-host")]
+    pub(crate) namespace: String,
+    /// The host's service account
+    #[arg(long, default_value = "operator-host")]
+    pub(crate) service_account: String,
 }
 
 /// Which parent is to be explained.
@@ -69,14 +205,9 @@ pub(crate) struct ExplainArgs {
     /// Its namespace; empty for a cluster-scoped parent
     #[arg(short, long, default_value = "default")]
     pub(crate) namespace: String,
-    /// Where the host serves /metrics; the default fits `kubectl exec deploy/operator-host -- operator-host explain …`
-    #[arg(
-        long,
-        env = "OPERATOR_HOST_LISTEN",
-        default_value = "127.0.0.1:8080",
-        value_name = "ADDRESS"
-    )]
-    pub(crate) host: SocketAddr,
+    /// Which host to ask
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
     /// Print the answer as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -85,12 +216,9 @@ pub(crate) struct ExplainArgs {
 /// How to run.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunArgs {
-    /// The kubeconfig; default: in-cluster configuration, else `KUBECONFIG`, else ~/.kube/config
-    #[arg(long, env = "OPERATOR_HOST_KUBECONFIG", value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// The kubeconfig's context; default: its current one
-    #[arg(long, env = "OPERATOR_HOST_CONTEXT", value_name = "NAME")]
-    pub(crate) context: Option<String>,
+    /// Which cluster
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
     /// The namespace whose labelled `ConfigMaps` are plugins
     #[arg(long, env = "OPERATOR_HOST_NAMESPACE", default_value = "operator-host")]
     pub(crate) namespace: String,

@@ -213,6 +213,13 @@ impl Dispatch {
         self.lock().forget(key);
     }
 
+    /// What the last run of a parent has left, to plan from it without acting. Nothing while it runs.
+    pub(crate) fn peek(&self, key: &ParentKey) -> (Option<Arc<Outcome>>, Memory) {
+        let state = self.lock();
+        let record = state.records.get(key);
+        record.map(|one| (one.previous.clone(), one.memory.clone())).unwrap_or_default()
+    }
+
     /// Remembers what a run has read.
     pub(crate) fn remember_reads(&self, key: &ParentKey, interests: BTreeSet<Interest>) {
         self.lock().interests.set(key, interests);

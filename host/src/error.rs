@@ -7,7 +7,7 @@ use host_core::decision::InvalidDecision;
 use host_core::ident::{Kind, PluginId};
 use host_core::queue::Done;
 use host_core::snapshot::{Failure, FailureKind};
-use host_kube::{ApiError, ApiErrorKind};
+use host_kube::{ApiError, ApiErrorKind, Status};
 use host_wasm::CallFault;
 
 /// Why a run did not go through.
@@ -15,7 +15,7 @@ use host_wasm::CallFault;
 pub(crate) enum Error {
     /// A kind is not known well enough to decide anything: unknown is never empty.
     #[error("{kind} cannot be observed: {state}")]
-    Unobserved { kind: Kind, state: String },
+    Unobserved { kind: Kind, state: Unobservable },
     /// The cache does not show the last run's writes yet.
     #[error("the cache does not show the last run's writes yet")]
     Stale,
@@ -48,6 +48,31 @@ pub(crate) enum Error {
     /// The host is shutting down.
     #[error("the host is shutting down")]
     ShuttingDown,
+}
+
+/// Why a kind is not known well enough.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unobservable {
+    /// It is being listed for the first time: a matter of a moment, and not worth a write.
+    #[error("{}", Status::Syncing)]
+    Listing,
+    /// It may not be or cannot be listed.
+    #[error("{0}")]
+    Trouble(Status),
+    /// The host does not look there.
+    #[error("namespace {0:?} is not watched by this host")]
+    Unwatched(String),
+}
+
+impl From<Status> for Unobservable {
+    fn from(status: Status) -> Self {
+        match status {
+            Status::Syncing => Self::Listing,
+            Status::Synced | Status::Missing | Status::Forbidden(_) | Status::Failing(_) => {
+                Self::Trouble(status)
+            }
+        }
+    }
 }
 
 /// What kind of trouble it is.
@@ -123,7 +148,10 @@ impl Error {
     /// Whether the user should read about it in the parent's status.
     pub(crate) fn is_reported(&self) -> bool {
         match self {
-            Self::Stale | Self::FinalizerAdded | Self::ShuttingDown => false,
+            Self::Stale
+            | Self::FinalizerAdded
+            | Self::ShuttingDown
+            | Self::Unobserved { state: Unobservable::Listing, .. } => false,
             // The host that leads will tell; and a conflict is over by the next try.
             Self::Api { source, .. } => {
                 !matches!(source.kind(), ApiErrorKind::NotLeader | ApiErrorKind::Conflict)
@@ -193,8 +221,10 @@ mod tests {
 
     #[test]
     fn the_class_decides_what_happens_next() {
-        let unobserved =
-            Error::Unobserved { kind: Kind::new("v1", "Pod"), state: "syncing".into() };
+        let unobserved = Error::Unobserved {
+            kind: Kind::new("v1", "Pod"),
+            state: Unobservable::Trouble(Status::Missing),
+        };
         let table = [
             (declined(FailureKind::Transient), Class::Transient, Done::Failed),
             (declined(FailureKind::Terminal), Class::Terminal, Done::Stopped(HEARTBEAT)),
@@ -204,6 +234,16 @@ mod tests {
         for (error, class, done) in table {
             assert_eq!((error.class(), error.requeue()), (class, done), "{error}");
         }
+    }
+
+    #[test]
+    fn a_kind_that_is_being_listed_is_not_worth_a_word() {
+        let unobserved = |status: Status| Error::Unobserved {
+            kind: Kind::new("v1", "Pod"),
+            state: status.into(),
+        };
+        assert!(!unobserved(Status::Syncing).is_reported());
+        assert!(unobserved(Status::Missing).is_reported());
     }
 
     #[test]

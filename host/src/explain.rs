@@ -4,11 +4,10 @@
 //! **Invariant:** names and outcomes only: no field of an object, no configuration, no Secret.
 
 use std::fmt::{self, Write as _};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use host_core::ident::ObjectKey;
 use host_core::queue::{Done, ParentKey};
 use host_core::snapshot::{ObjectResult, Outcome};
@@ -16,11 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::ExplainArgs;
 use crate::dispatch::{Cause, ParentReport};
-use crate::plugins::ActivePlugin;
+use crate::plugins::LoadedPlugin;
+use crate::replay::RecordingFile;
 use crate::run::Host;
-
-/// How long the host may take to answer: it looks into its own memory.
-const DEADLINE: Duration = Duration::from_secs(5);
 
 /// What is remembered of one run. The outcome is shared with the next run's snapshot.
 #[derive(Debug)]
@@ -44,7 +41,7 @@ pub(crate) struct LastRun {
 }
 
 /// Which parent is asked about.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Question {
     /// Its kind, in any case.
     kind: String,
@@ -114,10 +111,10 @@ pub(crate) enum Unknown {
     Parent { kind: String, key: ObjectKey },
 }
 
-/// Answers from the host's memory and caches.
-pub(crate) fn explain(host: &Host, question: &Question) -> Result<Explanation, Unknown> {
+/// Which plugin runs a parent, and the parent's key.
+fn find(host: &Host, question: &Question) -> Result<(Arc<LoadedPlugin>, ParentKey), Unknown> {
     let plugins = host.plugins.all();
-    let of = |plugin: &ActivePlugin| plugin.plugin.descriptor().parent.kind.clone();
+    let of = |plugin: &LoadedPlugin| plugin.plugin.descriptor().parent.kind.clone();
     let plugin = plugins.iter().find(|plugin| of(plugin).eq_ignore_ascii_case(&question.kind));
     let plugin = plugin.ok_or_else(|| {
         let kinds: Vec<_> = plugins.iter().map(|plugin| of(plugin)).collect();
@@ -130,6 +127,22 @@ pub(crate) fn explain(host: &Host, question: &Question) -> Result<Explanation, U
         return Err(Unknown::Parent { kind: kind.kind.clone(), key });
     }
     let key = ParentKey { lane: plugin.lane, key };
+    // A canary may run it.
+    let runs = host.plugins.get(key.lane, &key.key);
+    Ok((runs.unwrap_or_else(|| Arc::clone(plugin)), key))
+}
+
+/// What a parent's last runs saw and decided.
+pub(crate) fn recorded(host: &Host, question: &Question) -> Result<RecordingFile, Unknown> {
+    let (plugin, key) = find(host, question)?;
+    let parent = format!("{} {}", plugin.plugin.descriptor().parent.kind, key.key);
+    Ok(RecordingFile::new(parent, &host.recordings.of(&key)))
+}
+
+/// Answers from the host's memory and caches.
+pub(crate) fn explain(host: &Host, question: &Question) -> Result<Explanation, Unknown> {
+    let (plugin, key) = find(host, question)?;
+    let kind = &plugin.plugin.descriptor().parent;
     let report = host.dispatch.report_parent(&key);
     Ok(Explanation {
         parent: format!("{} {}", kind.kind, key.key),
@@ -138,7 +151,7 @@ pub(crate) fn explain(host: &Host, question: &Question) -> Result<Explanation, U
         reads: report.reads.iter().map(ToString::to_string).collect(),
         waiting: waiting(&report),
         last_run: report.last.as_deref().map(run),
-        unobserved: unobserved(plugin),
+        unobserved: unobserved(&plugin),
     })
 }
 
@@ -200,7 +213,7 @@ fn waiting(report: &ParentReport) -> Waiting {
     }
 }
 
-fn unobserved(plugin: &ActivePlugin) -> Vec<String> {
+fn unobserved(plugin: &LoadedPlugin) -> Vec<String> {
     let stores = plugin.subscriptions.iter().map(|(_, subscription)| subscription.store());
     let trouble = stores.filter_map(|store| store.view().err());
     trouble.map(|error| error.to_string()).collect()
@@ -259,43 +272,16 @@ impl fmt::Display for Explanation {
 #[expect(clippy::print_stdout, reason = "what the command is for")]
 pub(crate) fn command(args: ExplainArgs) -> anyhow::Result<()> {
     let ExplainArgs { kind, name, namespace, host, json } = args;
-    let question = Question { kind, namespace, name };
-    let address = reachable(host);
-    let url = format!("http://{address}/debug/explain");
-    let agent: ureq::Agent = ureq::Agent::config_builder()
-        .timeout_global(Some(DEADLINE))
-        .http_status_as_error(false)
-        .build()
-        .into();
-    let mut response = agent
-        .get(&url)
-        .query("kind", &question.kind)
-        .query("namespace", &question.namespace)
-        .query("name", &question.name)
-        .call()
-        .with_context(|| {
-            format!("asking {url} (is the host running there? name its address with --host)")
-        })?;
-    let text = response.body_mut().read_to_string().with_context(|| format!("reading {url}"))?;
-    if !response.status().is_success() {
-        bail!("{}", text.trim_end());
-    }
+    let query = [("kind", &*kind), ("namespace", &*namespace), ("name", &*name)];
+    let text = crate::ask::ask(host.host, "/debug/explain", &query)?;
     if json {
         println!("{text}");
     } else {
         let explanation: Explanation =
-            serde_json::from_str(&text).with_context(|| format!("{url} is another version"))?;
+            serde_json::from_str(&text).context("the host is another version than this program")?;
         print!("{explanation}");
     }
     Ok(())
-}
-
-/// Where to ask a host that listens on this address.
-fn reachable(mut listens: SocketAddr) -> SocketAddr {
-    if listens.ip().is_unspecified() {
-        listens.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
-    }
-    listens
 }
 
 #[cfg(test)]
@@ -323,13 +309,5 @@ mod tests {
             let said = waiting(&report(queue)).until;
             assert!(said.contains(expected), "{said:?} for {queue:?}");
         }
-    }
-
-    #[test]
-    fn a_host_that_listens_everywhere_is_asked_at_home() {
-        let everywhere = "0.0.0.0:8080".parse().unwrap();
-        assert_eq!(reachable(everywhere).to_string(), "127.0.0.1:8080");
-        let here = "127.7.0.1:9".parse().unwrap();
-        assert_eq!(reachable(here), here);
     }
 }

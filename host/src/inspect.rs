@@ -6,7 +6,9 @@ use std::path::Path;
 use anyhow::Context as _;
 use host_core::grants::CallLimits;
 use host_core::ident::Kind;
-use host_wasm::{CapturedPlugin, Compiler, CompilerLimits, Engine, EngineConfig, VerifiedPlugin};
+use host_wasm::{
+    CapturedPlugin, Compiler, CompilerLimits, Engine, EngineConfig, Plugin, VerifiedPlugin,
+};
 use serde::Serialize;
 
 /// What `inspect` prints.
@@ -44,12 +46,17 @@ fn verify(file: &Path) -> anyhow::Result<VerifiedPlugin> {
     captured.verify().with_context(|| format!("{} is no plugin", file.display()))
 }
 
-/// Prints what a plugin file is.
-pub(crate) fn inspect(file: &Path, json: bool) -> anyhow::Result<()> {
+/// A plugin file, ready to be called.
+pub(crate) fn load(file: &Path) -> anyhow::Result<Plugin> {
     let verified = verify(file)?;
     let engine = Engine::new(EngineConfig { max_concurrent_calls: 1 })?;
     let compiler = Compiler::new(this_binary()?, None, CompilerLimits::default())?;
-    let plugin = engine.load(compiler.compile(verified)?, &CallLimits::default())?;
+    Ok(engine.load(compiler.compile(verified)?, &CallLimits::default())?)
+}
+
+/// Prints what a plugin file is.
+pub(crate) fn inspect(file: &Path, json: bool) -> anyhow::Result<()> {
+    let plugin = load(file)?;
     let (descriptor, facts) = (plugin.descriptor(), plugin.facts());
     let kinds = |kinds: &[Kind]| kinds.iter().map(Kind::to_string).collect();
     let report = Report {
@@ -100,9 +107,15 @@ pub(crate) fn inspect(file: &Path, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints the CRDs that plugin files carry.
+/// The definition of the kind `Plugin`.
+const PLUGIN_KIND: &str = include_str!("../../crds/host/plugins.operator-host.dev_plugins.yaml");
+
+/// Prints the CRDs that plugin files carry, or the host's own if there are none.
 pub(crate) fn crds(files: &[impl AsRef<Path>]) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
+    if files.is_empty() {
+        write!(out, "{PLUGIN_KIND}")?;
+    }
     for file in files {
         let verified = verify(file.as_ref())?;
         let crds = verified.facts().crds.as_deref().with_context(|| {

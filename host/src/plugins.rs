@@ -1,27 +1,34 @@
-//! The plugins that are running, one active version each.
+//! The plugins that are running: one active revision each, and perhaps one more for some of the parents.
 //!
-//! **Invariant:** a run holds one `Arc<ActivePlugin>` from beginning to end, and a lane runs a key once at a time,
-//! so no parent is ever run by two versions at once.
+//! **Invariant:** a run holds one `Arc<LoadedPlugin>` from beginning to end, and a lane runs a key once at a time,
+//! so no parent is ever run by two revisions at once.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use host_core::expectations::Seen;
 use host_core::grants::{Grants, PluginSettings};
-use host_core::ident::{Kind, ObjectId};
+use host_core::ident::{Kind, ObjectId, ObjectKey};
 use host_core::object::StoredObject;
+use host_core::plugin::Revision;
 use host_core::queue::Lane;
+use host_core::rollout::{Runs, is_in_share};
+use host_core::selector::Selector;
 use host_core::text;
-use host_kube::{Scope, Subscription, View};
+use host_kube::{Scope, Store, Subscription, View};
 use host_wasm::Plugin;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
-use crate::error::Error;
+use crate::error::{Error, Unobservable};
 
-/// One version of a plugin, ready to run.
-pub(crate) struct ActivePlugin {
-    /// Its share of the queue; the same for all versions.
+/// One revision of a plugin, granted and ready to run.
+pub(crate) struct LoadedPlugin {
+    /// Its share of the queue; the same for all revisions.
     pub(crate) lane: Lane,
+    /// Which revision.
+    pub(crate) revision: Revision,
     /// The loaded component.
     pub(crate) plugin: Plugin,
     /// What it may do.
@@ -32,9 +39,37 @@ pub(crate) struct ActivePlugin {
     pub(crate) calls: Arc<Semaphore>,
     /// Keeps the informers it needs alive.
     pub(crate) subscriptions: Vec<(Scope, Subscription)>,
+    /// How its runs have gone.
+    pub(crate) record: TrackRecord,
 }
 
-impl ActivePlugin {
+/// How a revision has done so far.
+#[derive(Debug, Default)]
+pub(crate) struct TrackRecord {
+    runs: Mutex<Runs>,
+    condemned: OnceLock<String>,
+}
+
+impl TrackRecord {
+    /// Counts a run; gives all so far.
+    pub(crate) fn count(&self, failed: bool) -> Runs {
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        runs.count(failed);
+        *runs
+    }
+
+    /// All runs so far.
+    pub(crate) fn runs(&self) -> Runs {
+        *self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why it was taken back, if it was.
+    pub(crate) fn condemned(&self) -> Option<&str> {
+        self.condemned.get().map(String::as_str)
+    }
+}
+
+impl LoadedPlugin {
     /// The plugin's stable name.
     pub(crate) fn name(&self) -> &str {
         &self.plugin.descriptor().name
@@ -62,14 +97,11 @@ impl ActivePlugin {
             .iter()
             .find(|(scope, subscription)| **subscription.store().kind() == *kind && covers(scope));
         let Some((_, subscription)) = found else {
-            let state = format!("namespace {namespace:?} is not watched by this host");
+            let state = Unobservable::Unwatched(namespace.to_owned());
             return Err(Error::Unobserved { kind: kind.clone(), state });
         };
         let view = subscription.store().view();
-        view.map_err(|error| Error::Unobserved {
-            kind: kind.clone(),
-            state: error.status.to_string(),
-        })
+        view.map_err(|error| Error::Unobserved { kind: kind.clone(), state: error.status.into() })
     }
 
     /// One object, from the cache.
@@ -85,11 +117,19 @@ impl ActivePlugin {
 
     /// Every parent in the cache.
     pub(crate) fn parents(&self) -> Vec<Arc<StoredObject>> {
+        let views = self.stores_of_parents().filter_map(|store| store.view().ok());
+        views.flat_map(|view| view.select(None, None, None)).collect()
+    }
+
+    /// How many parents the cache has.
+    pub(crate) fn parent_count(&self) -> usize {
+        self.stores_of_parents().map(|store| store.len()).sum()
+    }
+
+    fn stores_of_parents(&self) -> impl Iterator<Item = &Arc<Store>> {
         let kind = &self.plugin.descriptor().parent;
         let stores = self.subscriptions.iter().map(|(_, subscription)| subscription.store());
-        let views =
-            stores.filter(|store| **store.kind() == *kind).filter_map(|store| store.view().ok());
-        views.flat_map(|view| view.select(None, None, None)).collect()
+        stores.filter(|store| **store.kind() == *kind)
     }
 
     /// `redis 0.1.0 (sha256:0123456789ab)`: what people read.
@@ -104,25 +144,144 @@ impl ActivePlugin {
     }
 }
 
+/// Which parents a canary acts for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Share {
+    /// So many in a hundred.
+    Percent(u8),
+    /// Those with these labels.
+    Selector(Selector),
+}
+
+impl Share {
+    fn includes(&self, plugin: &LoadedPlugin, parent: &ObjectKey) -> bool {
+        match self {
+            Self::Percent(percent) => is_in_share(parent, *percent),
+            Self::Selector(selector) => {
+                let kind = plugin.plugin.descriptor().parent.clone();
+                let parent = plugin.lookup(&ObjectId { kind, key: parent.clone() });
+                parent.is_some_and(|parent| selector.matches(&parent.labels))
+            }
+        }
+    }
+}
+
+/// The revisions of one plugin that act.
+struct Running {
+    active: Arc<LoadedPlugin>,
+    /// Acts for some parents in place of the active one.
+    canary: Option<(Arc<LoadedPlugin>, Share)>,
+    /// Takes over at once if the active one fails before this time.
+    before: Option<(Arc<LoadedPlugin>, Instant)>,
+}
+
 /// All running plugins.
 #[derive(Default)]
 pub(crate) struct Plugins {
-    active: RwLock<BTreeMap<Lane, Arc<ActivePlugin>>>,
+    lanes: RwLock<BTreeMap<Lane, Running>>,
 }
 
 impl Plugins {
-    /// The active version of a lane.
-    pub(crate) fn get(&self, lane: Lane) -> Option<Arc<ActivePlugin>> {
-        self.active.read().unwrap_or_else(PoisonError::into_inner).get(&lane).cloned()
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<Lane, Running>> {
+        self.lanes.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Every active version.
-    pub(crate) fn all(&self) -> Vec<Arc<ActivePlugin>> {
-        self.active.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<Lane, Running>> {
+        self.lanes.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a version the active one; gives back the one it replaces.
-    pub(crate) fn promote(&self, plugin: Arc<ActivePlugin>) -> Option<Arc<ActivePlugin>> {
-        self.active.write().unwrap_or_else(PoisonError::into_inner).insert(plugin.lane, plugin)
+    /// The revision that runs a parent.
+    pub(crate) fn get(&self, lane: Lane, parent: &ObjectKey) -> Option<Arc<LoadedPlugin>> {
+        let lanes = self.read();
+        let running = lanes.get(&lane)?;
+        let canary =
+            running.canary.as_ref().filter(|(canary, share)| share.includes(canary, parent));
+        Some(Arc::clone(canary.map_or(&running.active, |(canary, _)| canary)))
+    }
+
+    /// The active revision of a lane.
+    pub(crate) fn active(&self, lane: Lane) -> Option<Arc<LoadedPlugin>> {
+        self.read().get(&lane).map(|running| Arc::clone(&running.active))
+    }
+
+    /// Every active revision.
+    pub(crate) fn all(&self) -> Vec<Arc<LoadedPlugin>> {
+        self.read().values().map(|running| Arc::clone(&running.active)).collect()
+    }
+
+    /// Makes a revision the active one. The one before takes over again if it fails within `probation`.
+    /// An error is the plugin that has its parent kind already.
+    pub(crate) fn promote(
+        &self,
+        plugin: &Arc<LoadedPlugin>,
+        probation: Duration,
+    ) -> Result<(), Arc<LoadedPlugin>> {
+        let mut lanes = self.write();
+        let parent = &plugin.plugin.descriptor().parent;
+        let others = lanes.iter().filter(|(lane, _)| **lane != plugin.lane);
+        let mut others = others.map(|(_, running)| &running.active);
+        if let Some(other) = others.find(|other| other.plugin.descriptor().parent == *parent) {
+            return Err(Arc::clone(other));
+        }
+        let before = lanes.remove(&plugin.lane);
+        let before = before.map(|running| (running.active, Instant::now() + probation));
+        let running = Running { active: Arc::clone(plugin), canary: None, before };
+        lanes.insert(plugin.lane, running);
+        Ok(())
+    }
+
+    /// Lets a revision act for some parents.
+    pub(crate) fn canary(&self, plugin: &Arc<LoadedPlugin>, share: Share) {
+        if let Some(running) = self.write().get_mut(&plugin.lane) {
+            running.canary = Some((Arc::clone(plugin), share));
+        }
+    }
+
+    /// Ends a canary, whichever it is. False: there was none.
+    pub(crate) fn end_canary(&self, lane: Lane) -> bool {
+        self.write().get_mut(&lane).is_some_and(|running| running.canary.take().is_some())
+    }
+
+    /// Lets go of the revision before, once its successor has proved itself.
+    pub(crate) fn end_probation(&self, lane: Lane) {
+        if let Some(running) = self.write().get_mut(&lane) {
+            running.before = None;
+        }
+    }
+
+    /// Until when the active revision is on probation.
+    pub(crate) fn probation_end(&self, lane: Lane) -> Option<Instant> {
+        self.read().get(&lane)?.before.as_ref().map(|(_, until)| *until)
+    }
+
+    /// Who would take over from a revision that is on trial.
+    pub(crate) fn substitute(&self, plugin: &Arc<LoadedPlugin>) -> Option<Arc<LoadedPlugin>> {
+        self.read().get(&plugin.lane)?.substitute(plugin)
+    }
+
+    /// Takes a revision on trial back: its substitute acts from here on. False: it is not on trial (any more).
+    pub(crate) fn condemn(&self, plugin: &Arc<LoadedPlugin>, why: &str) -> bool {
+        let mut lanes = self.write();
+        let Some(running) = lanes.get_mut(&plugin.lane) else { return false };
+        let Some(substitute) = running.substitute(plugin) else { return false };
+        // The first reason counts.
+        let _ = plugin.record.condemned.set(why.to_owned());
+        running.active = substitute;
+        running.canary = None;
+        running.before = None;
+        true
+    }
+}
+
+impl Running {
+    fn substitute(&self, plugin: &Arc<LoadedPlugin>) -> Option<Arc<LoadedPlugin>> {
+        if let Some((canary, _)) = &self.canary
+            && Arc::ptr_eq(canary, plugin)
+        {
+            return Some(Arc::clone(&self.active));
+        }
+        let (before, until) = self.before.as_ref()?;
+        let on_trial = Arc::ptr_eq(&self.active, plugin) && Instant::now() < *until;
+        on_trial.then(|| Arc::clone(before))
     }
 }

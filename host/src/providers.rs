@@ -16,7 +16,7 @@ use host_redis::{
 use serde::Deserialize;
 
 use crate::error::Error;
-use crate::plugins::ActivePlugin;
+use crate::plugins::LoadedPlugin;
 use crate::run::Host;
 
 /// The only provider so far, apart from `kubernetes`.
@@ -25,7 +25,7 @@ const REDIS: &str = "redis";
 /// Looks at something outside; that it cannot be reached is a reply.
 pub(crate) async fn probe(
     host: &Host,
-    plugin: &ActivePlugin,
+    plugin: &LoadedPlugin,
     namespace: &str,
     query: &ProbeQuery,
 ) -> Result<String, Error> {
@@ -45,7 +45,7 @@ pub(crate) async fn probe(
 /// Does something outside.
 pub(crate) async fn act(
     host: &Host,
-    plugin: &ActivePlugin,
+    plugin: &LoadedPlugin,
     namespace: &str,
     action: &Action,
 ) -> Result<String, Problem> {
@@ -58,7 +58,7 @@ pub(crate) async fn act(
     }
 }
 
-fn groups(plugin: &ActivePlugin, provider: &str) -> Result<Groups, Problem> {
+fn groups(plugin: &LoadedPlugin, provider: &str) -> Result<Groups, Problem> {
     let problem = |reason: &str, message: String| Problem { reason: reason.to_owned(), message };
     if provider != REDIS {
         return Err(problem(
@@ -73,7 +73,7 @@ fn groups(plugin: &ActivePlugin, provider: &str) -> Result<Groups, Problem> {
 /// Names to addresses and values.
 async fn resolve(
     host: &Host,
-    plugin: &ActivePlugin,
+    plugin: &LoadedPlugin,
     namespace: &str,
     request: &Request,
 ) -> Result<Resolved, Unreachable> {
@@ -90,7 +90,7 @@ async fn resolve(
 
 /// A pod's address, from the cache.
 fn pod_ip(
-    plugin: &ActivePlugin,
+    plugin: &LoadedPlugin,
     namespace: &str,
     name: &str,
     uid: Option<&str>,

@@ -3,9 +3,9 @@
 //! **Invariant:** a run that fails before it has applied anything writes nothing but the `Reconciled` condition.
 
 mod apply;
-mod decide;
+pub(crate) mod decide;
 mod finalize;
-mod observe;
+pub(crate) mod observe;
 mod report;
 
 use std::sync::Arc;
@@ -24,7 +24,8 @@ use tracing::{Instrument as _, field};
 use crate::dispatch::Work;
 use crate::error::{Class, Error, chain};
 use crate::explain::LastRun;
-use crate::plugins::ActivePlugin;
+use crate::plugins::LoadedPlugin;
+use crate::rollout::trial;
 use crate::run::Host;
 use observe::Observation;
 
@@ -46,7 +47,7 @@ pub(crate) struct Run {
 /// Runs one parent. Never fails: how it ended is what the queue needs to know.
 pub(crate) async fn reconcile(
     host: &Host,
-    plugin: &Arc<ActivePlugin>,
+    plugin: &Arc<LoadedPlugin>,
     work: &mut Work,
 ) -> (Done, LastRun) {
     let key = work.popped.key.clone();
@@ -62,6 +63,7 @@ pub(crate) async fn reconcile(
     let started = Instant::now();
     let ended = observed(host, plugin, work).instrument(span.clone()).await;
     let took = started.elapsed();
+    trial::after_run(host, plugin, &key, &ended).instrument(span.clone()).await;
     let (done, result, failure) = match ended {
         // It went through, but not all of it: what failed is in the outcome.
         Ok(Some(Done::Failed)) => (Done::Failed, Class::Transient.as_str(), None),
@@ -90,7 +92,7 @@ pub(crate) async fn reconcile(
 /// Looks, runs, and tells the user of a failure. None: the parent is gone.
 async fn observed(
     host: &Host,
-    plugin: &Arc<ActivePlugin>,
+    plugin: &Arc<LoadedPlugin>,
     work: &mut Work,
 ) -> Result<Option<Done>, Error> {
     let key = work.popped.key.clone();
@@ -98,6 +100,7 @@ async fn observed(
     let (observation, ended) = match looked.await {
         Ok(None) => {
             host.dispatch.forget(&key);
+            host.recordings.forget(&key);
             return Ok(None);
         }
         Ok(Some(observation)) => {
@@ -129,7 +132,7 @@ fn log(error: &Error) {
 /// Measures a stage; its span is a child of the run's.
 async fn staged<T>(
     host: &Host,
-    plugin: &ActivePlugin,
+    plugin: &LoadedPlugin,
     stage: &'static str,
     work: impl Future<Output = T>,
 ) -> T {
@@ -144,7 +147,7 @@ async fn staged<T>(
 /// The five stages.
 async fn run(
     host: &Host,
-    plugin: &Arc<ActivePlugin>,
+    plugin: &Arc<LoadedPlugin>,
     observation: &Observation,
     work: &mut Work,
 ) -> Result<Done, Error> {
@@ -191,9 +194,9 @@ async fn run(
 }
 
 /// Plan and guard: pure, and the only way to something that can be applied.
-fn planned(
+pub(crate) fn planned(
     host: &Host,
-    plugin: &ActivePlugin,
+    plugin: &LoadedPlugin,
     observation: &Observation,
     desired: Vec<DesiredObject>,
     memory: &mut Memory,

@@ -1,95 +1,183 @@
-//! Flow 2: from new bytes to the version that runs. Captured → verified → compiled → described → granted → promoted.
+//! Flow 2: from new bytes to the revision that acts.
+//! Captured → verified → compiled → described → granted → shadowed → promoted, or held; and back, if it fails.
 //!
-//! Sources are labelled `ConfigMaps` in the host's namespace (ADR 0004), or one file for development. Loads run one after the
-//! other and always read the newest bytes, so a stale one can never overwrite a newer.
+//! Sources are labelled `ConfigMaps` in the host's namespace, each with a `Plugin` that says how (ADR 0004, ADR 0011);
+//! or one file for development. Each plugin's rollout goes on by itself, so none waits for another's.
 //!
-//! **Invariant:** a version that cannot be loaded changes nothing: the active one keeps running.
+//! **Invariant:** a revision that cannot be loaded changes nothing: the active one keeps running.
 
 mod load;
+mod publish;
+mod pursue;
+mod revisions;
+mod shadow;
+mod source;
+pub(crate) mod trial;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use host_core::ident::{Digest, Kind, ObjectKey};
-use host_core::object::StoredObject;
+use host_core::divergence::PlanSummary;
+use host_core::ident::Kind;
+use host_core::plugin;
 use host_core::text;
-use host_kube::{Change, Regarding, Scope, Status, Subscription};
+use host_kube::{Change, Scope, Status, Subscription};
 use host_wasm::{Compiler, Engine};
-use tokio::sync::Notify;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, Semaphore};
 
 use crate::error::chain;
+use crate::plugins::LoadedPlugin;
 use crate::run::Host;
-use load::{LoadError, Source};
+use publish::LastWritten;
+use pursue::Eye;
+use source::Source;
 
 /// How often a development file is looked at.
 const FILE_POLL: Duration = Duration::from_millis(500);
 
-/// When a load that failed for lack of time or memory is tried again.
-const RETRY_AFTER: Duration = Duration::from_secs(30);
-
 /// How often the start looks whether the plugins' source has been read.
 const SYNC_POLL: Duration = Duration::from_millis(50);
 
-/// Names of sources that have changed. A set: it is bounded by the number of plugins.
-#[derive(Debug)]
-pub(crate) struct Inbox {
-    namespace: String,
-    changed: Mutex<BTreeSet<ObjectKey>>,
-    wake: Notify,
-}
-
-impl Inbox {
-    /// Notes a source to be looked at.
-    fn note(&self, key: ObjectKey) {
-        self.changed.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
-        self.wake.notify_one();
-    }
-
-    /// Notes a change if it is one of a plugin's `ConfigMap`.
-    pub(crate) fn changed(&self, change: &Change) {
-        if *change.kind != config_map() || *change.key.namespace != *self.namespace {
-            return;
-        }
-        if change
-            .old
-            .iter()
-            .chain(&change.new)
-            .any(|object| object.labels.contains_key(text::LABEL_PLUGIN))
-        {
-            self.note(change.key.clone());
-        }
-    }
-
-    fn take(&self) -> Option<ObjectKey> {
-        self.changed.lock().unwrap_or_else(PoisonError::into_inner).pop_first()
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn config_map() -> Kind {
     Kind::new("v1", "ConfigMap")
 }
 
+/// Which plugins something has changed for. Bounded by the number of plugins.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    namespace: String,
+    known: Mutex<Known>,
+    wake: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Rollouts by plugin.
+    rollouts: BTreeMap<String, Arc<Notify>>,
+    /// Plugins by the ConfigMap their spec names.
+    followers: BTreeMap<String, String>,
+    /// Plugins that nobody pursues yet.
+    new: BTreeSet<String>,
+}
+
+impl Inbox {
+    /// Wakes the rollout of a plugin, or has one started.
+    fn note(&self, plugin: &str) {
+        let mut known = lock(&self.known);
+        if let Some(rollout) = known.rollouts.get(plugin) {
+            rollout.notify_one();
+        } else {
+            known.new.insert(plugin.to_owned());
+            self.wake.notify_one();
+        }
+    }
+
+    /// A plugin takes its bytes from a ConfigMap that does not carry its name.
+    fn follow(&self, config_map: &str, plugin: &str) {
+        lock(&self.known).followers.insert(config_map.to_owned(), plugin.to_owned());
+    }
+
+    /// Notes a change if it is one of a plugin.
+    pub(crate) fn changed(&self, change: &Change) {
+        if *change.key.namespace != *self.namespace {
+            return;
+        }
+        if *change.kind == plugin::kind() {
+            return self.note(&change.key.name);
+        }
+        if *change.kind != config_map() {
+            return;
+        }
+        let sides = change.old.iter().chain(&change.new);
+        for name in sides.filter_map(|object| object.labels.get(text::LABEL_PLUGIN)) {
+            self.note(name);
+        }
+        let follower = lock(&self.known).followers.get(&*change.key.name).cloned();
+        if let Some(follower) = follower {
+            self.note(&follower);
+        }
+    }
+
+    fn wake_all(&self) {
+        for rollout in lock(&self.known).rollouts.values() {
+            rollout.notify_one();
+        }
+    }
+
+    /// The next plugin that nobody pursues yet.
+    fn take_new(&self) -> Option<(String, Arc<Notify>)> {
+        let mut known = lock(&self.known);
+        let name = known.new.pop_first()?;
+        let wake = Arc::new(Notify::new());
+        known.rollouts.insert(name.clone(), Arc::clone(&wake));
+        Some((name, wake))
+    }
+}
+
+/// What a candidate would do, for `operator-host plugin plan`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PlanReport {
+    pub(crate) plugin: String,
+    /// Revision and bytes that act.
+    pub(crate) active: String,
+    /// Revision and bytes that would.
+    pub(crate) candidate: String,
+    pub(crate) took_ms: u64,
+    /// Every difference.
+    pub(crate) plan: PlanSummary,
+}
+
+impl PlanReport {
+    fn new(
+        plugin: &str,
+        active: &LoadedPlugin,
+        candidate: &LoadedPlugin,
+        took: Duration,
+        plan: PlanSummary,
+    ) -> Self {
+        let named = |one: &LoadedPlugin| format!("{} {}", one.revision, one.label());
+        Self {
+            plugin: plugin.to_owned(),
+            active: named(active),
+            candidate: named(candidate),
+            took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            plan,
+        }
+    }
+}
+
 /// Where plugins come from, and what loading needs.
 pub(crate) struct Rollout {
     engine: Engine,
     compiler: Compiler,
+    compiling: Arc<Semaphore>,
     scopes: Vec<Scope>,
     inbox: Arc<Inbox>,
     ready: AtomicBool,
     /// What is wrong with the sources, for /readyz.
     waiting_for: Mutex<String>,
+    /// Plugins whose first load is not over.
+    unsettled: Mutex<BTreeSet<String>>,
     lanes: Mutex<BTreeMap<String, u32>>,
+    plans: Mutex<BTreeMap<String, Arc<PlanReport>>>,
+    setbacks: Mutex<BTreeMap<String, Arc<AtomicU64>>>,
 }
 
 /// What a rollout task reads from.
 #[derive(Debug)]
 pub(crate) enum Sources {
-    /// Labelled `ConfigMaps`.
-    ConfigMaps,
+    /// Labelled `ConfigMaps` and `Plugins`.
+    Cluster,
     /// One file, and its settings.
     File(PathBuf, Option<PathBuf>),
 }
@@ -103,16 +191,20 @@ impl Rollout {
         plugin: Option<PathBuf>,
         settings: Option<PathBuf>,
     ) -> (Self, Sources) {
-        let sources = plugin.map_or(Sources::ConfigMaps, |file| Sources::File(file, settings));
-        let inbox = Inbox { namespace, changed: Mutex::default(), wake: Notify::new() };
+        let sources = plugin.map_or(Sources::Cluster, |file| Sources::File(file, settings));
+        let inbox = Inbox { namespace, known: Mutex::default(), wake: Notify::new() };
         let rollout = Self {
             engine,
             compiler,
+            compiling: Arc::new(Semaphore::new(1)),
             scopes,
             inbox: Arc::new(inbox),
             ready: AtomicBool::new(false),
             waiting_for: Mutex::new("the plugins have not been read yet".to_owned()),
+            unsettled: Mutex::default(),
             lanes: Mutex::default(),
+            plans: Mutex::default(),
+            setbacks: Mutex::default(),
         };
         (rollout, sources)
     }
@@ -122,56 +214,101 @@ impl Rollout {
         Arc::clone(&self.inbox)
     }
 
-    /// Whether the plugins' source has been read; else why not.
+    /// Whether every plugin that there was at the start has been loaded or refused; else why not.
     pub(crate) fn readiness(&self) -> Result<(), String> {
-        if self.ready.load(Ordering::Relaxed) {
-            return Ok(());
+        if !self.ready.load(Ordering::Relaxed) {
+            return Err(lock(&self.waiting_for).clone());
         }
-        Err(self.waiting_for.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        match lock(&self.unsettled).first() {
+            None => Ok(()),
+            Some(plugin) => Err(format!("plugin {plugin} is being loaded")),
+        }
+    }
+
+    /// The plan of a plugin's candidate, if it has one.
+    pub(crate) fn planned(&self, plugin: &str) -> Option<Arc<PlanReport>> {
+        lock(&self.plans).get(plugin).cloned()
     }
 
     /// Loads what is there, and whatever changes, for ever.
     pub(crate) async fn run(host: Arc<Host>, sources: Sources) {
         match sources {
-            Sources::ConfigMaps => watch_config_maps(&host).await,
+            Sources::Cluster => watch_cluster(&host).await,
             Sources::File(file, settings) => watch_file(&host, file, settings).await,
         }
     }
 
-    /// The lane of a plugin: given out once, kept for all its versions.
+    /// A revision was taken back: its substitute runs every parent again.
+    fn condemned(&self, host: &Host, substitute: &LoadedPlugin) {
+        load::open_lane(host, substitute);
+        host.dispatch.sweep(substitute.lane, substitute.parents());
+        self.setbacks(substitute.name()).fetch_add(1, Ordering::Release);
+        self.inbox.note(substitute.name());
+    }
+
+    fn setbacks(&self, plugin: &str) -> Arc<AtomicU64> {
+        Arc::clone(lock(&self.setbacks).entry(plugin.to_owned()).or_default())
+    }
+
+    fn settled(&self, plugin: &str) {
+        lock(&self.unsettled).remove(plugin);
+    }
+
+    fn plan(&self, plugin: &str, report: Option<PlanReport>) {
+        let mut plans = lock(&self.plans);
+        match report {
+            Some(report) => plans.insert(plugin.to_owned(), Arc::new(report)),
+            None => plans.remove(plugin),
+        };
+    }
+
+    /// The lane of a plugin: given out once, kept for all its revisions.
     fn lane(&self, name: &str) -> u32 {
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lanes = lock(&self.lanes);
         let next = u32::try_from(lanes.len()).unwrap_or(u32::MAX);
         *lanes.entry(name.to_owned()).or_insert(next)
     }
 }
 
-async fn watch_config_maps(host: &Arc<Host>) {
+async fn watch_cluster(host: &Arc<Host>) {
     let rollout = &host.rollout;
-    let scope = Scope::Namespace(rollout.inbox.namespace.clone());
-    let subscription = host.informers.subscribe(config_map(), scope);
-    // Being listed takes a moment and is not worth a line.
-    let mut said =
-        format!("ConfigMaps of namespace {}: {}", rollout.inbox.namespace, Status::Syncing);
-    while !subscription.store().is_synced() {
-        let state = format!(
-            "ConfigMaps of namespace {}: {}",
-            rollout.inbox.namespace,
-            subscription.store().status()
+    let subscribe = |kind: Kind| {
+        let scope = Scope::Namespace(rollout.inbox.namespace.clone());
+        Arc::new(host.informers.subscribe(kind, scope))
+    };
+    let (config_maps, plugins) = (subscribe(config_map()), subscribe(plugin::kind()));
+    synced(host, "ConfigMaps", &config_maps, |status| *status == Status::Synced).await;
+    // Without the kind, or the right to see it, plugins run with what comes with their bytes.
+    synced(host, "Plugins", &plugins, |status| {
+        matches!(status, Status::Synced | Status::Missing | Status::Forbidden(_))
+    })
+    .await;
+    let status = plugins.store().status();
+    if status != Status::Synced {
+        tracing::warn!(
+            "Plugins cannot be read ({status}): nothing is told in their status, and no revision survives a restart; `operator-host crds | kubectl apply --server-side -f -`"
         );
-        if state != said {
-            tracing::warn!("waiting for {state}");
-            said.clone_from(&state);
-        }
-        *rollout.waiting_for.lock().unwrap_or_else(PoisonError::into_inner) = state;
-        tokio::time::sleep(SYNC_POLL).await;
     }
-    let mut processed = BTreeMap::new();
+    tokio::spawn(follow_leadership(Arc::clone(host)));
     loop {
-        while let Some(key) = rollout.inbox.take() {
-            process(host, &subscription, &key, &mut processed).await;
+        while let Some((name, wake)) = rollout.inbox.take_new() {
+            if !rollout.ready.load(Ordering::Relaxed) {
+                lock(&rollout.unsettled).insert(name.clone());
+            }
+            let eye = Eye {
+                host: Arc::clone(host),
+                setbacks: rollout.setbacks(&name),
+                name: name.into(),
+                wake,
+                config_maps: Arc::clone(&config_maps),
+                plugins: Arc::clone(&plugins),
+                written: LastWritten::default(),
+            };
+            tokio::spawn(eye.pursue());
         }
-        if !rollout.ready.swap(true, Ordering::Relaxed) && processed.is_empty() {
+        if !rollout.ready.swap(true, Ordering::Relaxed)
+            && lock(&rollout.inbox.known).rollouts.is_empty()
+        {
             tracing::warn!(
                 namespace = rollout.inbox.namespace,
                 "no plugin yet: waiting for a ConfigMap with the label {} and a key {}",
@@ -183,47 +320,56 @@ async fn watch_config_maps(host: &Arc<Host>) {
     }
 }
 
-async fn process(
-    host: &Arc<Host>,
+/// Waits until a kind of the host's own namespace is as far as it has to be; says what it waits for.
+async fn synced(
+    host: &Host,
+    what: &str,
     subscription: &Subscription,
-    key: &ObjectKey,
-    processed: &mut BTreeMap<ObjectKey, Digest>,
+    enough: impl Fn(&Status) -> bool,
 ) {
-    let Some(object) = subscription.store().view().ok().and_then(|view| view.get(key)) else {
-        tracing::warn!(config_map = %key, "the plugin's ConfigMap is gone; its active version keeps running until the host restarts");
-        processed.remove(key);
-        return;
-    };
-    let source = match Source::from_config_map(&object) {
-        Ok(source) => source,
-        Err(error) => return refuse(host, Some(&object), &key.name, &error),
-    };
-    // A change of metadata alone changes nothing.
-    if processed.insert(key.clone(), source.identity()) == Some(source.identity()) {
-        return;
+    let rollout = &host.rollout;
+    let namespace = &rollout.inbox.namespace;
+    // Being listed takes a moment and is not worth a line.
+    let mut said = format!("{what} of namespace {namespace}: {}", Status::Syncing);
+    loop {
+        let status = subscription.store().status();
+        if enough(&status) {
+            return;
+        }
+        let state = format!("{what} of namespace {namespace}: {status}");
+        if state != said {
+            tracing::warn!("waiting for {state}");
+            said.clone_from(&state);
+        }
+        *lock(&rollout.waiting_for) = state;
+        tokio::time::sleep(SYNC_POLL).await;
     }
-    if load_and_report(host, source, Some(object)).await == Loaded::TryAgain {
-        processed.remove(key);
-        let (inbox, key) = (Arc::clone(&host.rollout.inbox), key.clone());
-        tokio::spawn(async move {
-            tokio::time::sleep(RETRY_AFTER).await;
-            inbox.note(key);
-        });
+}
+
+/// A host that begins to lead takes its rollouts over.
+async fn follow_leadership(host: Arc<Host>) {
+    let mut leadership = host.leadership.clone();
+    while leadership.changed().await.is_ok() {
+        host.rollout.inbox.wake_all();
     }
 }
 
 async fn watch_file(host: &Arc<Host>, file: PathBuf, settings: Option<PathBuf>) {
-    let mut last = None;
+    let (mut last, mut failed) = (None, false);
     loop {
         match Source::from_file(&file, settings.as_deref()) {
-            Ok(source) if last != Some(source.identity()) => {
-                last = Some(source.identity());
-                load_and_report(host, source, None).await;
+            Ok(source) if last != Some(source.revision) => {
+                last = Some(source.revision);
+                reload(host, source).await;
             }
             Ok(_) => {}
-            Err(error) if last.is_none() => {
-                refuse(host, None, "plugin", &error);
-                last = Some(Digest::of(b""));
+            Err(error) if last.is_none() && !failed => {
+                failed = true;
+                tracing::error!(
+                    reason = error.reason(),
+                    "the plugin was not loaded: {}",
+                    chain(&error)
+                );
             }
             // A file in the middle of being written: the next look will see it whole.
             Err(error) => tracing::debug!("{}", chain(&error)),
@@ -233,67 +379,24 @@ async fn watch_file(host: &Arc<Host>, file: PathBuf, settings: Option<PathBuf>) 
     }
 }
 
-/// How a load ended.
-#[derive(PartialEq, Eq)]
-enum Loaded {
-    /// For good: nothing changes before the source does.
-    Settled,
-    /// For lack of time or memory, which may be there later.
-    TryAgain,
-}
-
-async fn load_and_report(
-    host: &Arc<Host>,
-    source: Source,
-    object: Option<Arc<StoredObject>>,
-) -> Loaded {
-    let name = source.name.clone();
-    let started = tokio::time::Instant::now();
-    match load::load(host, source).await {
-        Ok(active) => {
-            let message = format!("{} is active", active.label());
-            tracing::info!(plugin = name, digest = %active.plugin.id().digest, took = ?started.elapsed(), "{message}");
+/// For development: what can be loaded acts.
+async fn reload(host: &Arc<Host>, source: Source) {
+    let (name, started) = (source.name.clone(), tokio::time::Instant::now());
+    let loaded = load::load(host, &Arc::new(source)).await;
+    match loaded.and_then(|plugin| load::promote(host, &plugin, Duration::ZERO).map(|()| plugin)) {
+        Ok(plugin) => {
+            tracing::info!(plugin = name, digest = %plugin.plugin.id().digest, took = ?started.elapsed(), "{} is active", plugin.label());
             host.metrics.loaded(&name, "success");
-            watch::start(&active);
-            event(
-                host,
-                object.as_deref(),
-                host_core::decision::EventKind::Normal,
-                "PluginLoaded",
-                &message,
-            );
-            Loaded::Settled
+            watch::start(&plugin);
         }
         Err(error) => {
-            refuse(host, object.as_deref(), &name, &error);
-            if error.may_pass() { Loaded::TryAgain } else { Loaded::Settled }
+            tracing::error!(
+                plugin = name,
+                reason = error.reason(),
+                "the plugin was not loaded: {}; what was active keeps running",
+                chain(&error)
+            );
+            host.metrics.loaded(&name, "refused");
         }
     }
-}
-
-fn refuse(host: &Host, object: Option<&StoredObject>, name: &str, error: &LoadError) {
-    let message = format!("{}; what was active keeps running", chain(error));
-    tracing::error!(plugin = name, reason = error.reason(), "the plugin was not loaded: {message}");
-    host.metrics.loaded(name, "refused");
-    event(host, object, host_core::decision::EventKind::Warning, error.reason(), &message);
-}
-
-/// An event on the plugin's `ConfigMap`: where `kubectl describe` shows it.
-fn event(
-    host: &Host,
-    object: Option<&StoredObject>,
-    kind: host_core::decision::EventKind,
-    reason: &str,
-    note: &str,
-) {
-    let Some(object) = object else { return };
-    let regarding =
-        Regarding { kind: config_map(), key: object.key.clone(), uid: object.uid.clone() };
-    let event = host_core::decision::Event {
-        kind,
-        reason: reason.to_owned(),
-        action: "Load".to_owned(),
-        note: host_core::limits::cut(note, host_core::limits::EVENT_NOTE_BYTES_MAX),
-    };
-    host.record("operator-host", regarding, event);
 }

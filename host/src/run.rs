@@ -18,10 +18,11 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::config::RunArgs;
+use crate::config::{ClusterArgs, RunArgs};
 use crate::dispatch::{Dispatch, Record, Work};
 use crate::election::Election;
 use crate::plugins::Plugins;
+use crate::recordings::Recordings;
 use crate::rollout::{Inbox, Rollout};
 use crate::telemetry::{self, Metrics};
 use crate::{inspect, reconcile, serve};
@@ -33,8 +34,10 @@ const CALLS_PER_CORE: usize = 4;
 pub(crate) struct Host {
     /// Queue and memory.
     pub(crate) dispatch: Arc<Dispatch>,
-    /// Active versions.
+    /// The revisions that act.
     pub(crate) plugins: Plugins,
+    /// What they saw and decided last.
+    pub(crate) recordings: Recordings,
     /// Loading new versions.
     pub(crate) rollout: Rollout,
     /// The caches.
@@ -50,7 +53,8 @@ pub(crate) struct Host {
     pub(crate) calls: Arc<Semaphore>,
     /// Open while this host may write.
     pub(crate) gate: Gate,
-    leadership: watch::Receiver<Leadership>,
+    /// Whether this host leads, and when that changes.
+    pub(crate) leadership: watch::Receiver<Leadership>,
     /// What is counted.
     pub(crate) metrics: Arc<Metrics>,
     /// The slowest heartbeat of a parent.
@@ -73,8 +77,7 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<()> {
 async fn start(args: RunArgs) -> anyhow::Result<()> {
     // Destructured whole: a flag that nobody wires does not compile.
     let RunArgs {
-        kubeconfig,
-        context,
+        cluster: ClusterArgs { kubeconfig, context },
         namespace,
         watch_namespace,
         plugin,
@@ -111,6 +114,7 @@ async fn start(args: RunArgs) -> anyhow::Result<()> {
     let host = Arc::new(Host {
         dispatch,
         plugins: Plugins::default(),
+        recordings: Recordings::default(),
         rollout,
         informers,
         cluster: client,
@@ -227,7 +231,7 @@ async fn work(host: &Arc<Host>, drain: Duration) -> anyhow::Result<()> {
 /// One run, whatever happens in it: a panic is counted and the key comes back.
 async fn supervised(host: Arc<Host>, work: Work) {
     let key = work.popped.key.clone();
-    let Some(plugin) = host.plugins.get(key.lane) else {
+    let Some(plugin) = host.plugins.get(key.lane, &key.key) else {
         host.dispatch.done(&key, work.record, Done::Succeeded(None), None);
         return;
     };

@@ -1,14 +1,16 @@
-//! `/metrics`, `/healthz`, `/readyz`, `/debug/explain`.
+//! `/metrics`, `/healthz`, `/readyz`, and what `operator-host` asks a running host: `/debug/…`.
 
-use std::net::SocketAddr;
+use std::fmt::Display;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use axum::Router;
-use axum::extract::{Query, State};
+use axum::extract::{ConnectInfo, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
 use crate::explain::Question;
@@ -23,12 +25,19 @@ pub(crate) async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
 
 /// Serves until the process ends.
 pub(crate) async fn serve(listener: TcpListener, host: Arc<Host>) {
+    let here = listener.local_addr().map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip());
     let router = Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/debug/explain", get(explain))
+        .route("/debug/plan", get(plan))
+        .route(
+            "/debug/recordings",
+            get(move |peer, host, question| async move { recordings(here, peer, host, question) }),
+        )
         .with_state(host);
+    let router = router.into_make_service_with_connect_info::<SocketAddr>();
     if let Err(error) = axum::serve(listener, router).await {
         tracing::error!(%error, "serving metrics and health has ended");
     }
@@ -56,12 +65,53 @@ async fn explain(
     State(host): State<Arc<Host>>,
     Query(question): Query<Question>,
 ) -> impl IntoResponse {
+    json(crate::explain::explain(&host, &question))
+}
+
+/// Whole objects, so only for who is here already: in the host's pod, or on its machine outside a cluster.
+fn recordings(
+    here: IpAddr,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    State(host): State<Arc<Host>>,
+    Query(question): Query<Question>,
+) -> impl IntoResponse {
+    let peer = peer.ip().to_canonical();
+    if !peer.is_loopback() && peer != here {
+        let why =
+            "recordings are given to programs in the host's own pod alone: use `kubectl exec`";
+        return Err((StatusCode::FORBIDDEN, format!("{why}\n")));
+    }
+    Ok(json(crate::explain::recorded(&host, &question)))
+}
+
+/// Whose plan is asked for.
+#[derive(Debug, Deserialize)]
+struct PlanQuestion {
+    plugin: String,
+}
+
+async fn plan(
+    State(host): State<Arc<Host>>,
+    Query(question): Query<PlanQuestion>,
+) -> impl IntoResponse {
+    let plan = host.rollout.planned(&question.plugin);
+    json(plan.as_deref().cloned().ok_or_else(|| {
+        format!(
+            "plugin {} has no candidate with a plan on this host: its newest revision acts, cannot run, or is still being tried (`operator-host plugin status {}`)",
+            question.plugin, question.plugin
+        )
+    }))
+}
+
+fn json<T: Serialize>(answer: Result<T, impl Display>) -> impl IntoResponse {
     let kind = [(header::CONTENT_TYPE, "application/json")];
-    match crate::explain::explain(&host, &question) {
-        Ok(explanation) => match serde_json::to_string(&explanation) {
-            Ok(text) => (StatusCode::OK, kind, text),
-            Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, kind, format!("{error}\n")),
-        },
-        Err(unknown) => (StatusCode::NOT_FOUND, kind, format!("{unknown}\n")),
+    let answer = answer.map_err(|unknown| (StatusCode::NOT_FOUND, unknown.to_string()));
+    let text = answer.and_then(|answer| {
+        serde_json::to_string(&answer)
+            .map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+    });
+    match text {
+        Ok(text) => (StatusCode::OK, kind, text),
+        Err((status, why)) => (status, kind, format!("{why}\n")),
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::grants::Grants;
@@ -15,7 +16,8 @@ use crate::snapshot::Action;
 use crate::text;
 
 /// Whose an object is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Ownership {
     /// The parent's.
     Owned,
@@ -24,7 +26,8 @@ pub enum Ownership {
 }
 
 /// What to do when a field turns out to be immutable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum OnImmutable {
     /// Leave it and say so.
     Report,
@@ -35,7 +38,8 @@ pub enum OnImmutable {
 }
 
 /// A desired object as it came out of the plugin.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct RawObject {
     /// Whose it is.
     pub ownership: Ownership,
@@ -46,7 +50,8 @@ pub struct RawObject {
 }
 
 /// Severity of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum EventKind {
     /// Something went as it should.
     Normal,
@@ -65,7 +70,8 @@ impl EventKind {
 }
 
 /// An event about the parent.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Event {
     /// Severity.
     pub kind: EventKind,
@@ -78,7 +84,8 @@ pub struct Event {
 }
 
 /// A decision as it came out of the plugin.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct RawDecision {
     /// The complete list, in apply order.
     pub objects: Vec<RawObject>,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::decision::InvalidDecision;
@@ -25,7 +26,7 @@ pub struct PluginSettings {
 }
 
 /// Powers, as a person writes them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct GrantSpec {
     /// Kinds the plugin may own: create, change, delete.
@@ -39,7 +40,7 @@ pub struct GrantSpec {
 }
 
 /// Bounds of one call into the plugin.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct CallLimits {
     /// Longest duration of one call, in milliseconds.
@@ -126,6 +127,27 @@ impl Grants {
             patches: asked.patches.iter().cloned().collect(),
             providers: asked.providers.iter().map(groups).collect(),
         }
+    }
+
+    /// What these allow and others do not, as `owns v1/ConfigMap`, sorted.
+    pub fn beyond(&self, other: &Self) -> Vec<String> {
+        let kinds = |verb: &'static str, mine: &BTreeSet<Kind>, theirs: &BTreeSet<Kind>| {
+            let more = mine.difference(theirs).map(|kind| format!("{verb} {kind}"));
+            more.collect::<Vec<_>>()
+        };
+        let mut more = kinds("owns", &self.owns, &other.owns);
+        more.extend(kinds("patches", &self.patches, &other.patches));
+        more.extend(kinds("reads", &self.reads, &other.reads));
+        for (provider, groups) in &self.providers {
+            match other.providers.get(provider) {
+                None => more.push(format!("uses provider {provider}")),
+                Some(before) => {
+                    let new = groups.iter().filter(|group| !before.contains(group));
+                    more.extend(new.map(|group| format!("uses {provider} commands {group}")));
+                }
+            }
+        }
+        more
     }
 
     /// Kinds the plugin owns, sorted.
@@ -281,6 +303,18 @@ pub(crate) mod tests {
         assert!(grants.check_owns(&Kind::new("v1", "Secret")).is_err());
         assert!(grants.check_owns(&Kind::new("v1", "ConfigMap")).is_ok());
         assert!(grants.check_reads(&Kind::new("v1", "Pod")).is_ok());
+    }
+
+    #[test]
+    fn names_what_is_allowed_beyond_another_plugin() {
+        let before = grants_for_tests();
+        assert_eq!(before.beyond(&before), Vec::<String>::new());
+        let mut asked = descriptor();
+        asked.owns.push(Kind::new("v1", "Service"));
+        let providers = BTreeMap::from([("redis".to_owned(), vec!["topology".to_owned()])]);
+        let after = Grants::from_parts(&asked, &providers);
+        let more = ["owns v1/Service", "reads v1/Service", "uses redis commands topology"];
+        assert_eq!(after.beyond(&before), more);
     }
 
     #[test]

@@ -3,11 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 /// A kind of Kubernetes object: `apps/v1` `StatefulSet`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Kind {
     /// `group/version`, or `version` for the core group.
@@ -40,7 +43,8 @@ impl fmt::Display for Kind {
 }
 
 /// Namespace and name. The namespace is empty for a cluster-scoped object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ObjectKey {
     /// Empty for a cluster-scoped object.
     pub namespace: Arc<str>,
@@ -66,7 +70,8 @@ impl fmt::Display for ObjectKey {
 }
 
 /// One object, named: kind and key.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ObjectId {
     /// Its kind.
     pub kind: Kind,
@@ -97,7 +102,12 @@ impl Digest {
 
     /// The first 12 hexadecimal characters: enough for people.
     pub fn short(&self) -> String {
-        hex(self.0.get(..6).unwrap_or_default())
+        hex(&self.head())
+    }
+
+    /// The first 6 bytes.
+    pub(crate) fn head(&self) -> [u8; 6] {
+        self.0.first_chunk().copied().unwrap_or_default()
     }
 }
 

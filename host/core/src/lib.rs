@@ -7,9 +7,11 @@
 //! map order in anything that decides (`clippy.toml` beside this crate holds it).
 
 pub mod backoff;
+pub mod carried_out;
 pub mod chance;
 pub mod decision;
 pub mod diff;
+pub mod divergence;
 pub mod expectations;
 pub mod grants;
 pub mod guard;
@@ -19,7 +21,9 @@ pub mod lease;
 pub mod limits;
 pub mod object;
 pub mod plan;
+pub mod plugin;
 pub mod queue;
+pub mod rollout;
 pub mod selector;
 pub mod snapshot;
 pub mod status;

@@ -74,6 +74,21 @@ pub const EVENT_NOTE_BYTES_MAX: usize = 1_024;
 /// Bytes of a condition message that the host writes. The API allows 32,768; a screen does not.
 pub const CONDITION_MESSAGE_BYTES_MAX: usize = 1_024;
 
+/// Fields that a plan names of one object. A screen line has room for three.
+pub const PLAN_FIELDS: usize = 3;
+
+/// Differences in a Plugin's status: at 0.5 KB each, 5 KB of an object that people print.
+pub const PLAN_DIFFERENCES: usize = 10;
+
+/// Runs of a new revision before its share of failures counts: with fewer, one failure is a fifth of all.
+pub const PROBATION_RUNS_MIN: u64 = 20;
+
+/// How many percent more of a new revision's runs may fail than of the one before.
+pub const PROBATION_PERCENT: u64 = 20;
+
+/// Revisions in a Plugin's history, and revisions taken back that are remembered: a screenful each.
+pub const HISTORY_MAX: usize = 20;
+
 /// Cuts a text to at most `max` bytes, at a character boundary, and says so.
 pub fn cut(text: &str, max: usize) -> String {
     if text.len() <= max {

@@ -6,9 +6,11 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::decision::RawDecision;
 use crate::ident::{Kind, ObjectId};
-use crate::object::StoredObject;
+use crate::object::{MalformedObject, StoredObject};
 
 /// What a plugin says about itself, as it came out of the plugin: not yet checked, not yet granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,8 +35,9 @@ pub struct Descriptor {
     pub hints: Vec<(String, String)>,
 }
 
-/// One observed object: shared with the cache, never copied.
-#[derive(Clone, Debug)]
+/// One observed object: shared with the cache, never copied. Recorded, it is its kind and its text, byte for byte.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "RecordedObject", into = "RecordedObject")]
 pub struct Observed {
     /// Its kind.
     pub kind: Arc<Kind>,
@@ -42,8 +45,33 @@ pub struct Observed {
     pub object: Arc<StoredObject>,
 }
 
+/// How an [`Observed`] is recorded.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RecordedObject {
+    kind: Kind,
+    /// The whole object.
+    json: String,
+}
+
+impl From<Observed> for RecordedObject {
+    fn from(observed: Observed) -> Self {
+        Self { kind: Kind::clone(&observed.kind), json: observed.object.json.to_string() }
+    }
+}
+
+impl TryFrom<RecordedObject> for Observed {
+    type Error = MalformedObject;
+
+    fn try_from(recorded: RecordedObject) -> Result<Self, Self::Error> {
+        let object = Arc::new(StoredObject::parse(&recorded.kind, &recorded.json)?);
+        Ok(Self { kind: Arc::new(recorded.kind), object })
+    }
+}
+
 /// Asks for objects of one kind.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ObjectQuery {
     /// Of which kind.
     pub kind: Kind,
@@ -56,7 +84,8 @@ pub struct ObjectQuery {
 }
 
 /// Asks a provider.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ProbeQuery {
     /// Which provider.
     pub provider: String,
@@ -65,7 +94,8 @@ pub struct ProbeQuery {
 }
 
 /// One question of a plugin.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Query {
     /// About Kubernetes objects.
     Objects(ObjectQuery),
@@ -74,7 +104,8 @@ pub enum Query {
 }
 
 /// The answer to one question.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Reply {
     /// In canonical order.
     Objects(Vec<Observed>),
@@ -83,7 +114,8 @@ pub enum Reply {
 }
 
 /// A question with its answer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Answer {
     /// What was asked.
     pub query: Query,
@@ -92,7 +124,8 @@ pub struct Answer {
 }
 
 /// Why something was not done. Never holds a secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Problem {
     /// `CamelCase`, for programs.
     pub reason: String,
@@ -101,7 +134,8 @@ pub struct Problem {
 }
 
 /// What became of one desired object.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum ObjectResult {
     /// Nothing was sent.
     Unchanged,
@@ -114,7 +148,8 @@ pub enum ObjectResult {
 }
 
 /// One object with what became of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ObjectOutcome {
     /// Which object.
     pub id: ObjectId,
@@ -123,7 +158,8 @@ pub struct ObjectOutcome {
 }
 
 /// Something to do that is not an apply.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Action {
     /// `kubernetes` or a provider.
     pub provider: String,
@@ -132,7 +168,8 @@ pub struct Action {
 }
 
 /// One action with what became of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ActionOutcome {
     /// What was asked for.
     pub action: Action,
@@ -141,7 +178,8 @@ pub struct ActionOutcome {
 }
 
 /// What became of one decision: the last hand-over, and part of the next snapshot.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Outcome {
     /// In the order of the plan.
     pub objects: Vec<ObjectOutcome>,
@@ -166,7 +204,8 @@ impl Outcome {
 }
 
 /// Everything a decision may depend on.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Snapshot {
     /// RFC 3339, UTC, whole seconds.
     pub now: String,
@@ -209,4 +248,21 @@ pub struct Failure {
     pub reason: String,
     /// For people.
     pub message: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_recorded_byte_for_byte() {
+        let kind = Kind::new("v1", "Pod");
+        let raw = r#"{"metadata":{"name":"a","uid":"u"},"spec":{"z":1.0,"a":"\u00e4"}}"#;
+        let object = Arc::new(StoredObject::parse(&kind, raw).unwrap());
+        let observed = Observed { kind: Arc::new(kind), object };
+        let text = serde_json::to_string(&observed).unwrap();
+        let back: Observed = serde_json::from_str(&text).unwrap();
+        assert_eq!(back.object, observed.object);
+        assert_eq!(back.object.json, observed.object.json);
+    }
 }

@@ -63,11 +63,22 @@ pub fn merge(
         "reason": reconciled.reason,
         "message": cut(&reconciled.message, CONDITION_MESSAGE_BYTES_MAX),
     }));
-    for condition in &mut conditions {
-        complete(condition, live, observed.as_ref(), now);
-    }
+    stamp(&mut conditions, live, observed.as_ref(), now);
     status.insert("conditions".to_owned(), Value::Array(conditions));
     (status != *live).then_some(status)
+}
+
+/// Gives conditions their transition times, kept from the live status where nothing has flipped, and the generation
+/// they are about.
+pub fn stamp(
+    conditions: &mut [Value],
+    live: &Map<String, Value>,
+    generation: Option<&Value>,
+    now: &str,
+) {
+    for condition in conditions {
+        complete(condition, live, generation, now);
+    }
 }
 
 fn type_of(condition: &Value) -> Option<&str> {

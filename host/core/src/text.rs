@@ -7,6 +7,12 @@ pub const DOMAIN: &str = "operator-host.dev";
 /// Label on a plugin's ConfigMap: the plugin's name. Its presence makes the ConfigMap a plugin.
 pub const LABEL_PLUGIN: &str = "operator-host.dev/plugin";
 
+/// Label on a ConfigMap that keeps a revision: the plugin's name. Such a ConfigMap is no plugin by itself.
+pub const LABEL_REVISION_OF: &str = "operator-host.dev/revision-of";
+
+/// Annotation on a ConfigMap that keeps a revision: the version its descriptor states.
+pub const ANNOTATION_VERSION: &str = "operator-host.dev/version";
+
 /// The recommended label that says who manages an object.
 pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 

@@ -73,6 +73,51 @@ impl Client {
         self.patch_apply(id, &to, &path, manager, body).await
     }
 
+    /// What an apply would answer, without changing anything. Not gated: a host that may not write may ask.
+    pub async fn try_apply<B: Serialize>(
+        &self,
+        id: &ObjectId,
+        manager: &str,
+        body: &B,
+    ) -> Result<StoredObject, ApiError> {
+        let to = self.at("try to apply", id).await?;
+        let uri = format!("{}?dryRun=All&{}", to.path, apply_query(manager));
+        let request = to.request(apply_request(uri, to.json(body)?))?;
+        let answer = self.text(&to.purpose, request, CALL_DEADLINE).await;
+        parse(id, &to.purpose, &self.heed(id, answer).await?)
+    }
+
+    /// Creates an object from a whole body; fails if it exists.
+    pub async fn create<B: Serialize>(
+        &self,
+        id: &ObjectId,
+        manager: &str,
+        body: &B,
+    ) -> Result<StoredObject, ApiError> {
+        let to = self.at("create", id).await?;
+        let (collection, _) = to.path.rsplit_once('/').unwrap_or_default();
+        let request = Request::post(format!("{collection}?fieldManager={}", escape(manager)))
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(to.json(body)?);
+        let text = self.send(id, &to, request).await?;
+        parse(id, &to.purpose, &text)
+    }
+
+    /// Sets some fields of an object that exists, and removes those that are null (RFC 7386).
+    pub async fn merge<B: Serialize>(
+        &self,
+        id: &ObjectId,
+        manager: &str,
+        patch: &B,
+    ) -> Result<StoredObject, ApiError> {
+        let to = self.at("change", id).await?;
+        let request = Request::patch(format!("{}?fieldManager={}", to.path, escape(manager)))
+            .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
+            .body(to.json(patch)?);
+        let text = self.send(id, &to, request).await?;
+        parse(id, &to.purpose, &text)
+    }
+
     /// Reads one object past the cache.
     pub async fn get(&self, id: &ObjectId) -> Result<Option<StoredObject>, ApiError> {
         let to = self.at("read", id).await?;
@@ -184,13 +229,8 @@ impl Client {
         manager: &str,
         body: &B,
     ) -> Result<StoredObject, ApiError> {
-        let manager = escape(manager);
-        let uri = format!("{path}?fieldManager={manager}&force=true&fieldValidation=Strict");
-        let request = Request::patch(uri)
-            .header(http::header::ACCEPT, "application/json")
-            .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
-            .body(to.json(body)?);
-        let text = self.send(id, to, request).await?;
+        let uri = format!("{path}?{}", apply_query(manager));
+        let text = self.send(id, to, apply_request(uri, to.json(body)?)).await?;
         parse(id, &to.purpose, &text)
     }
 
@@ -233,6 +273,17 @@ impl Client {
         }
         answer
     }
+}
+
+fn apply_query(manager: &str) -> String {
+    format!("fieldManager={}&force=true&fieldValidation=Strict", escape(manager))
+}
+
+fn apply_request(uri: String, body: Vec<u8>) -> http::Result<Request<Vec<u8>>> {
+    Request::patch(uri)
+        .header(http::header::ACCEPT, "application/json")
+        .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
+        .body(body)
 }
 
 impl Located {

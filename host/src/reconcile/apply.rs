@@ -14,13 +14,13 @@ use serde_json::{Map, Value, json};
 use super::Run;
 use super::observe::Observation;
 use crate::error::is_terminal;
-use crate::plugins::ActivePlugin;
+use crate::plugins::LoadedPlugin;
 use crate::run::Host;
 
 /// Carries out a plan and the decision's actions.
 pub(crate) async fn apply(
     host: &Host,
-    plugin: &ActivePlugin,
+    plugin: &LoadedPlugin,
     observation: &Observation,
     plan: &GuardedPlan,
     decision: &Decision,
@@ -51,7 +51,7 @@ pub(crate) async fn apply(
 
 async fn apply_one(
     host: &Host,
-    plugin: &ActivePlugin,
+    plugin: &LoadedPlugin,
     apply: &Apply,
     memory: &mut Memory,
     run: &mut Run,
@@ -88,7 +88,7 @@ async fn apply_one(
 /// Applies nothing but the name: the server drops every field this manager had set.
 async fn release(
     host: &Host,
-    plugin: &ActivePlugin,
+    plugin: &LoadedPlugin,
     id: &host_core::ident::ObjectId,
     uid: &str,
     run: &mut Run,
@@ -144,7 +144,7 @@ fn failed(error: &ApiError, run: &mut Run) -> ObjectResult {
 /// Carries out the actions in order, up to the first that fails.
 async fn act(
     host: &Host,
-    plugin: &ActivePlugin,
+    plugin: &LoadedPlugin,
     observation: &Observation,
     decision: &Decision,
     run: &mut Run,
@@ -180,7 +180,7 @@ async fn act(
 /// Provider `kubernetes`: deletes one object of a kind the plugin owns or patches, in the parent's namespace.
 async fn delete_action(
     host: &Host,
-    plugin: &ActivePlugin,
+    plugin: &LoadedPlugin,
     namespace: &str,
     request: &str,
     run: &mut Run,

@@ -4,102 +4,177 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures::StreamExt as _;
-use host_core::decision::{Decision, InvalidDecision};
+use host_core::decision::{Decision, InvalidDecision, RawDecision};
 use host_core::interest::Interest;
 use host_core::limits;
 use host_core::queue::ParentKey;
 use host_core::selector::Selector;
-use host_core::snapshot::{Answer, ObjectQuery, Query, Reply, Snapshot, Verdict};
-use host_wasm::LogLine;
+use host_core::snapshot::{
+    Answer, ObjectQuery, Outcome, ProbeQuery, Query, Reply, Snapshot, Verdict,
+};
+use host_wasm::{LogLine, Plugin};
 
 use super::observe::{Observation, observed};
 use crate::dispatch::Record;
-use crate::error::Error;
-use crate::plugins::ActivePlugin;
+use crate::error::{Error, chain};
+use crate::plugins::LoadedPlugin;
+use crate::recordings::Recording;
 use crate::run::Host;
 
 /// Probes of one run that are in flight at once.
 const PROBES_AT_ONCE: usize = 32;
 
-/// Asks the plugin what should be.
-pub(crate) async fn decide(
-    host: &Host,
-    plugin: &Arc<ActivePlugin>,
-    key: &ParentKey,
+/// What for a plugin is asked.
+#[derive(Clone, Copy)]
+pub(crate) enum Mode<'a> {
+    /// To act on the answer: what it reads is remembered, what it says is logged.
+    Act(&'a ParentKey),
+    /// To know what it would answer: providers are not asked what they were asked in these answers already.
+    Shadow(&'a [Answer]),
+}
+
+/// Everything a plugin may look at before it has asked anything.
+pub(crate) fn snapshot(
+    plugin: &LoadedPlugin,
     observation: &Observation,
-    record: &Record,
-) -> Result<Decision, Error> {
-    let mut snapshot = Snapshot {
+    previous: Option<Arc<Outcome>>,
+) -> Snapshot {
+    Snapshot {
         now: crate::telemetry::now(),
         parent: observation.parent.clone(),
         children: observation.children.clone(),
         answers: Vec::new(),
-        previous: record.previous.clone(),
+        previous,
         config: plugin.settings.config.clone().into_iter().collect(),
-    };
+    }
+}
+
+/// Asks the plugin what should be.
+pub(crate) async fn decide(
+    host: &Host,
+    plugin: &Arc<LoadedPlugin>,
+    key: &ParentKey,
+    observation: &Observation,
+    record: &Record,
+) -> Result<Decision, Error> {
+    let started = tokio::time::Instant::now();
+    let mut seen = Arc::new(snapshot(plugin, observation, record.previous.clone()));
+    let raw = deliberate(host, plugin, observation, &mut seen, Mode::Act(key)).await;
+    let end = raw.as_ref().map_err(|error| chain(error)).cloned();
+    host.recordings.push(key, Recording::new(plugin.label(), seen, end, started.elapsed()));
+    let decided = raw.and_then(|raw| validated(plugin, observation, raw));
+    // What ends a call has been counted there; an answer that cannot be used is a fault as well.
+    if let Err(error @ (Error::Invalid { .. } | Error::Undecided { .. })) = &decided {
+        host.metrics.faulted(plugin.name(), &error.reason());
+    }
+    decided
+}
+
+/// Checks form and grants.
+pub(crate) fn validated(
+    plugin: &LoadedPlugin,
+    observation: &Observation,
+    raw: RawDecision,
+) -> Result<Decision, Error> {
+    let parent = &observation.parent.object.key;
+    raw.validate(parent, &plugin.grants).map_err(|source| invalid(plugin, source))
+}
+
+/// Calls the plugin and answers its questions until it decides. The snapshot collects the answers.
+pub(crate) async fn deliberate(
+    host: &Host,
+    plugin: &Arc<LoadedPlugin>,
+    observation: &Observation,
+    snapshot: &mut Arc<Snapshot>,
+    mode: Mode<'_>,
+) -> Result<RawDecision, Error> {
     let mut interests = BTreeSet::new();
     for _ in 0..limits::ROUNDS_MAX {
-        let (back, verdict) = call(host, plugin, snapshot).await?;
-        snapshot = back;
-        match verdict {
+        match call(host, plugin, snapshot, mode).await? {
             Verdict::Ask(queries) => {
-                answer(host, plugin, observation, &mut snapshot, queries, &mut interests).await?;
+                answer(host, plugin, observation, snapshot, queries, mode, &mut interests).await?;
                 // Remembered before the decision: a change in the middle of a run must not be missed.
-                host.dispatch.remember_reads(key, interests.clone());
+                if let Mode::Act(key) = mode {
+                    host.dispatch.remember_reads(key, interests.clone());
+                }
             }
             Verdict::Decide(raw) => {
-                host.dispatch.remember_reads(key, interests);
-                let parent = &observation.parent.object.key;
-                return raw
-                    .validate(parent, &plugin.grants)
-                    .map_err(|source| invalid(plugin, source));
+                if let Mode::Act(key) = mode {
+                    host.dispatch.remember_reads(key, interests);
+                }
+                return Ok(raw);
             }
         }
     }
     Err(Error::Undecided { plugin: plugin.plugin.id().clone(), rounds: limits::ROUNDS_MAX })
 }
 
-fn invalid(plugin: &ActivePlugin, source: InvalidDecision) -> Error {
+fn invalid(plugin: &LoadedPlugin, source: InvalidDecision) -> Error {
     Error::Invalid { plugin: plugin.plugin.id().clone(), source }
 }
 
-/// One call, off the async threads. The snapshot goes in and comes back, so nothing is copied.
+/// One call, off the async threads.
 async fn call(
     host: &Host,
-    plugin: &Arc<ActivePlugin>,
-    snapshot: Snapshot,
-) -> Result<(Snapshot, Verdict), Error> {
-    // Its own turn first: a plugin that waits for itself takes no turn of the others.
-    let own = Arc::clone(&plugin.calls).acquire_owned().await.map_err(|_| Error::ShuttingDown)?;
-    let slot = Arc::clone(&host.calls).acquire_owned().await.map_err(|_| Error::ShuttingDown)?;
-    let (span, callee) = (tracing::Span::current(), Arc::clone(plugin));
-    let started = tokio::time::Instant::now();
-    let joined = tokio::task::spawn_blocking(move || {
-        let _held = (own, slot);
-        let mut log = |line: LogLine| span.in_scope(|| crate::telemetry::plugin_log(&line));
-        let end = callee.plugin.reconcile(&snapshot, &mut log);
-        (snapshot, end)
-    })
-    .await;
-    host.metrics.called(plugin.name(), started.elapsed());
-    let (snapshot, end) = joined.map_err(|_| Error::ShuttingDown)?;
+    plugin: &Arc<LoadedPlugin>,
+    snapshot: &Arc<Snapshot>,
+    mode: Mode<'_>,
+) -> Result<Verdict, Error> {
+    let acting = matches!(mode, Mode::Act(_));
+    let (span, seen) = (tracing::Span::current(), Arc::clone(snapshot));
+    let end = off_thread(host, plugin, move |callee| {
+        let started = tokio::time::Instant::now();
+        let mut log = |line: LogLine| {
+            // What a version that does not act has to say is nobody's news.
+            if acting {
+                span.in_scope(|| crate::telemetry::plugin_log(&line));
+            }
+        };
+        let end = callee.reconcile(&seen, &mut log);
+        drop(seen);
+        (end, started.elapsed())
+    });
+    let (end, took) = end.await?;
+    if acting {
+        host.metrics.called(plugin.name(), took);
+    }
     match end {
-        Ok(Ok(verdict)) => Ok((snapshot, verdict)),
+        Ok(Ok(verdict)) => Ok(verdict),
         Ok(Err(failure)) => Err(Error::Declined { failure }),
         Err(fault) => {
-            host.metrics.faulted(plugin.name(), fault.reason());
+            if acting {
+                host.metrics.faulted(plugin.name(), fault.reason());
+            }
             Err(Error::Fault(fault))
         }
     }
 }
 
+/// Does something with a plugin that takes a processor, when it is its turn.
+pub(crate) async fn off_thread<R: Send + 'static>(
+    host: &Host,
+    plugin: &Arc<LoadedPlugin>,
+    work: impl FnOnce(&Plugin) -> R + Send + 'static,
+) -> Result<R, Error> {
+    // Its own turn first: a plugin that waits for itself takes no turn of the others.
+    let own = Arc::clone(&plugin.calls).acquire_owned().await.map_err(|_| Error::ShuttingDown)?;
+    let slot = Arc::clone(&host.calls).acquire_owned().await.map_err(|_| Error::ShuttingDown)?;
+    let callee = Arc::clone(plugin);
+    let joined = tokio::task::spawn_blocking(move || {
+        let _held = (own, slot);
+        work(&callee.plugin)
+    });
+    joined.await.map_err(|_| Error::ShuttingDown)
+}
+
 /// Answers every question that has not been answered in this run yet.
 async fn answer(
     host: &Host,
-    plugin: &ActivePlugin,
+    plugin: &LoadedPlugin,
     observation: &Observation,
-    snapshot: &mut Snapshot,
+    snapshot: &mut Arc<Snapshot>,
     queries: Vec<Query>,
+    mode: Mode<'_>,
     interests: &mut BTreeSet<Interest>,
 ) -> Result<(), Error> {
     let known: BTreeSet<&Query> = snapshot.answers.iter().map(|answer| &answer.query).collect();
@@ -126,8 +201,7 @@ async fn answer(
                     .grants
                     .check_provider(&probe.provider)
                     .map_err(|source| invalid(plugin, source))?;
-                let reply = crate::providers::probe(host, plugin, namespace, probe).await?;
-                (Reply::Probe(reply), None)
+                (probed(host, plugin, namespace, probe, mode).await?, None)
             }
         };
         Ok::<_, Error>((query, reply))
@@ -135,6 +209,8 @@ async fn answer(
     .buffered(PROBES_AT_ONCE)
     .collect::<Vec<_>>()
     .await;
+    // The call has let go of it: nothing is copied.
+    let snapshot = Arc::make_mut(snapshot);
     for reply in replies {
         let (query, (reply, interest)) = reply?;
         interests.extend(interest);
@@ -143,9 +219,26 @@ async fn answer(
     Ok(())
 }
 
+/// What a provider says, or what it said the last time.
+async fn probed(
+    host: &Host,
+    plugin: &LoadedPlugin,
+    namespace: &str,
+    probe: &ProbeQuery,
+    mode: Mode<'_>,
+) -> Result<Reply, Error> {
+    if let Mode::Shadow(known) = mode {
+        let same = |answer: &&Answer| matches!(&answer.query, Query::Probe(one) if one == probe);
+        if let Some(answer) = known.iter().find(same) {
+            return Ok(answer.reply.clone());
+        }
+    }
+    crate::providers::probe(host, plugin, namespace, probe).await.map(Reply::Probe)
+}
+
 /// Resolves an object query: grants, the parent's namespace, the selector.
 fn interest(
-    plugin: &ActivePlugin,
+    plugin: &LoadedPlugin,
     namespace: &str,
     query: &ObjectQuery,
 ) -> Result<Interest, Error> {
@@ -174,7 +267,7 @@ fn interest(
 }
 
 fn select(
-    plugin: &ActivePlugin,
+    plugin: &LoadedPlugin,
     interest: &Interest,
 ) -> Result<Vec<host_core::snapshot::Observed>, Error> {
     let store = plugin.store(&interest.kind, interest.namespace.as_deref().unwrap_or_default())?;

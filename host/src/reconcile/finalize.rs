@@ -7,13 +7,13 @@ use host_core::text;
 
 use super::observe::Observation;
 use crate::error::Error;
-use crate::plugins::ActivePlugin;
+use crate::plugins::LoadedPlugin;
 use crate::run::Host;
 
 /// Sees to the finalizer before a run. False: there is nothing to run.
 pub(crate) async fn before(
     host: &Host,
-    plugin: &ActivePlugin,
+    plugin: &LoadedPlugin,
     key: &ParentKey,
     observation: &Observation,
 ) -> Result<bool, Error> {
@@ -50,7 +50,7 @@ pub(crate) async fn before(
 /// Takes the finalizer off: the deletion may go on.
 pub(crate) async fn after(
     host: &Host,
-    plugin: &ActivePlugin,
+    plugin: &LoadedPlugin,
     observation: &Observation,
 ) -> Result<(), Error> {
     let parent = &observation.parent.object;

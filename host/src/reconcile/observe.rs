@@ -5,14 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use host_core::ident::Kind;
+use host_core::ident::{Kind, ObjectKey};
 use host_core::queue::ParentKey;
 use host_core::snapshot::Observed;
-use host_kube::Subscription;
 use serde::Deserialize;
 
 use crate::error::Error;
-use crate::plugins::ActivePlugin;
+use crate::plugins::LoadedPlugin;
 use crate::run::Host;
 
 /// What is known of one parent.
@@ -27,18 +26,28 @@ pub(crate) struct Observation {
     pub(crate) marked: Vec<Observed>,
 }
 
-/// Looks; None when the parent is gone.
+/// Looks before a run; None when the parent is gone.
 pub(crate) fn observe(
     host: &Host,
-    plugin: &ActivePlugin,
+    plugin: &LoadedPlugin,
     key: &ParentKey,
 ) -> Result<Option<Observation>, Error> {
     let kind = &plugin.plugin.descriptor().parent;
-    let store = plugin.store(kind, &key.key.namespace)?;
-    let Some(parent) = store.get(&key.key) else { return Ok(None) };
+    if plugin.store(kind, &key.key.namespace)?.get(&key.key).is_none() {
+        return Ok(None);
+    }
+    // Before looking: what is read afterwards cannot be older.
     if !host.dispatch.is_fresh(key, |id| plugin.seen(id)) {
         return Err(Error::Stale);
     }
+    look(plugin, &key.key)
+}
+
+/// Looks, whatever is still missing of the host's own writes.
+pub(crate) fn look(plugin: &LoadedPlugin, key: &ObjectKey) -> Result<Option<Observation>, Error> {
+    let kind = &plugin.plugin.descriptor().parent;
+    let store = plugin.store(kind, &key.namespace)?;
+    let Some(parent) = store.get(key) else { return Ok(None) };
     let parent = Observed { kind: Arc::new(kind.clone()), object: parent };
     let namespace = &parent.object.key.namespace;
     let mut children = Vec::new();
@@ -56,15 +65,8 @@ pub(crate) fn observe(
     Ok(Some(Observation { parent, children, marked }))
 }
 
-/// The parent alone, to tell it that something else cannot be observed. None while that is only a matter of a moment:
-/// a kind that is being listed for the first time is not worth a write.
-pub(crate) fn parent_alone(plugin: &ActivePlugin, key: &ParentKey) -> Option<Observation> {
-    let listing = |(_, subscription): &(_, Subscription)| {
-        subscription.store().status() == host_kube::Status::Syncing
-    };
-    if plugin.subscriptions.iter().any(listing) {
-        return None;
-    }
+/// The parent alone, to tell it that something else cannot be observed.
+pub(crate) fn parent_alone(plugin: &LoadedPlugin, key: &ParentKey) -> Option<Observation> {
     let kind = &plugin.plugin.descriptor().parent;
     let object = plugin.store(kind, &key.key.namespace).ok()?.get(&key.key)?;
     let parent = Observed { kind: Arc::new(kind.clone()), object };

@@ -17,13 +17,13 @@ use super::finalize::id;
 use super::observe::Observation;
 use crate::dispatch::Cause;
 use crate::error::{Error, chain};
-use crate::plugins::ActivePlugin;
+use crate::plugins::LoadedPlugin;
 use crate::run::Host;
 
 /// Records the plugin's events; never waits.
 pub(crate) fn events(
     host: &Host,
-    plugin: &ActivePlugin,
+    plugin: &LoadedPlugin,
     observation: &Observation,
     events: &[Event],
 ) {
@@ -41,7 +41,7 @@ pub(crate) fn events(
 /// Tells that an object is being fought over, when that begins.
 pub(crate) fn contested(
     host: &Host,
-    plugin: &ActivePlugin,
+    plugin: &LoadedPlugin,
     observation: &Observation,
     contested: &[Contested],
 ) {
@@ -78,7 +78,7 @@ fn fight(contested: &Contested) -> String {
 /// Writes the status after a run that has decided.
 pub(crate) async fn status(
     host: &Host,
-    plugin: &ActivePlugin,
+    plugin: &LoadedPlugin,
     observation: &Observation,
     reconciled: &Reconciled,
     run: &mut Run,
@@ -93,7 +93,7 @@ pub(crate) async fn status(
 /// What the host says about a run: failed, held, fought over, slowed down, or simply applied.
 /// `hot` is what woke a parent whose breaker is open.
 pub(crate) fn reconciled(
-    plugin: &ActivePlugin,
+    plugin: &LoadedPlugin,
     observation: &Observation,
     plan: &GuardedPlan,
     run: &Run,
@@ -133,7 +133,7 @@ pub(crate) fn reconciled(
 /// Writes why a run did not go through. A failure to do so is logged: it must not hide the first one.
 pub(crate) async fn failure(
     host: &Host,
-    plugin: &ActivePlugin,
+    plugin: &LoadedPlugin,
     key: &ParentKey,
     observation: &Observation,
     error: &Error,
@@ -153,7 +153,7 @@ pub(crate) async fn failure(
 /// Writes the status if it says something new. The plugin's field manager owns all of it.
 async fn write(
     host: &Host,
-    plugin: &ActivePlugin,
+    plugin: &LoadedPlugin,
     observation: &Observation,
     desired: Option<Map<String, Value>>,
     reconciled: &Reconciled,

@@ -7,14 +7,14 @@ use std::time::Duration;
 use host_core::ident::Kind;
 use host_kube::{Scope, Status};
 
-use crate::plugins::ActivePlugin;
+use crate::plugins::LoadedPlugin;
 
 /// How often the informers of a plugin are looked at. A list takes well under a second; whatever takes longer is
 /// worth a line.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
 
 /// Watches the informers of one version, until it is no longer the active one.
-async fn watch(plugin: Weak<ActivePlugin>) {
+async fn watch(plugin: Weak<LoadedPlugin>) {
     let mut said: BTreeMap<(Scope, Kind), Status> = BTreeMap::new();
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -46,6 +46,6 @@ async fn watch(plugin: Weak<ActivePlugin>) {
 }
 
 /// Starts watching a version.
-pub(super) fn start(plugin: &Arc<ActivePlugin>) {
+pub(super) fn start(plugin: &Arc<LoadedPlugin>) {
     tokio::spawn(watch(Arc::downgrade(plugin)));
 }

@@ -1,5 +1,6 @@
-//! Does a plugin answer the same question twice in the same way?
+//! Is a plugin what it has to be: a function of its snapshot alone, and content with what it wanted?
 
+use host_core::carried_out::{carried_out, reversed};
 use host_core::decision::RawDecision;
 use host_core::snapshot::{Failure, Snapshot, Verdict};
 
@@ -26,6 +27,52 @@ impl Plugin {
             None => Ok(()),
             Some(what) => Err(Divergence { what }),
         })
+    }
+}
+
+/// How often a plugin may change its mind about its own work. A rollout in steps takes two or three looks.
+const MINDS_MAX: usize = 5;
+
+/// Whether a plugin is sound, as far as one snapshot tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SoundnessCheck {
+    /// Nothing was found.
+    Sound,
+    /// What is wrong, for people.
+    Unsound(String),
+}
+
+impl Plugin {
+    /// Checks a plugin on a snapshot that has all the answers it needs, and on what it has decided from it:
+    /// it has to decide the same again, and with every list turned around; and when it is shown its own desired
+    /// objects as observed, it has to come to want nothing else.
+    ///
+    /// A fault or a question proves nothing and passes.
+    pub fn check_soundness(&self, snapshot: &Snapshot, decision: &RawDecision) -> SoundnessCheck {
+        let unsound = self.unsoundness(snapshot, decision);
+        unsound.map_or(SoundnessCheck::Sound, SoundnessCheck::Unsound)
+    }
+
+    fn unsoundness(&self, snapshot: &Snapshot, decision: &RawDecision) -> Option<String> {
+        let decided = |snapshot: &Snapshot| match self.reconcile(snapshot, &mut |_| ()) {
+            Ok(Ok(Verdict::Decide(decision))) => Some(decision),
+            Ok(Ok(Verdict::Ask(_)) | Err(_)) | Err(_) => None,
+        };
+        if let Some(what) = decided(snapshot).and_then(|again| decisions(decision, &again)) {
+            return Some(format!("not deterministic: {what} differs from call to call"));
+        }
+        let turned = decided(&reversed(snapshot));
+        if let Some(what) = turned.and_then(|turned| decisions(decision, &turned)) {
+            return Some(format!("depends on the order of lists: {what} differs"));
+        }
+        let (mut seen, mut wanted) = (snapshot.clone(), decision.clone());
+        for _ in 0..MINDS_MAX {
+            seen = carried_out(&seen, &wanted)?;
+            let next = decided(&seen)?;
+            items("objects", &wanted.objects, &next.objects)?;
+            wanted = next;
+        }
+        Some("never content: it keeps wanting something else than what it wanted".to_owned())
     }
 }
 

@@ -31,7 +31,7 @@ mod verify;
 pub use capture::CapturedPlugin;
 pub use compile::child::{COMPILE_COMMAND, compile_child_main};
 pub use compile::{CompiledPlugin, Compiler, CompilerLimits};
-pub use determinism::Divergence;
+pub use determinism::{Divergence, SoundnessCheck};
 pub use engine::{Engine, EngineConfig};
 pub use error::{CaptureError, CompileError, EngineError, LoadError, VerifyError};
 pub use fault::{CallFault, FaultKind};

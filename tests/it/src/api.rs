@@ -60,6 +60,11 @@ impl Api {
         self.send(Method::PATCH, path, "application/merge-patch+json", body).await
     }
 
+    /// Changes an object step by step (RFC 6902).
+    pub async fn json_patch(&self, path: &str, steps: &Value) -> Result<Value> {
+        self.send(Method::PATCH, path, "application/json-patch+json", steps).await
+    }
+
     /// Deletes; `propagation` is `Background`, `Foreground` or `Orphan`.
     pub async fn delete(&self, path: &str, propagation: &str) -> Result<()> {
         let body = json!({"propagationPolicy": propagation});

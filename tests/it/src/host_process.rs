@@ -113,6 +113,11 @@ impl HostProcess {
         drop(self.child.lock().unwrap_or_else(PoisonError::into_inner).wait());
     }
 
+    /// Where it serves.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// What it serves at a path.
     pub async fn get(&self, path: &str) -> Result<String> {
         let get = async {

@@ -1,6 +1,6 @@
 //! A host behind a fault proxy, on a cluster that has the plugins and no host of its own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use devcluster::{DevCluster, Options};
@@ -23,8 +23,19 @@ pub struct Staged {
 }
 
 impl Staged {
-    /// Starts it, and a host for a moment, so that later ones find the plugins compiled.
+    /// Starts it, and a host for a moment, so that later ones find the plugins compiled. Without the kind `Plugin`: each
+    /// of several hosts at once would write its own story into the one status.
     pub async fn start() -> Result<Self> {
+        Self::prepare(|manifest| !manifest.contains("name: plugins.plugins.operator-host.dev"))
+            .await
+    }
+
+    /// The same with the kind `Plugin`, for one host at a time.
+    pub async fn with_plugin_kind() -> Result<Self> {
+        Self::prepare(|_| true).await
+    }
+
+    async fn prepare(wanted: impl Fn(&str) -> bool) -> Result<Self> {
         let built = tokio::task::spawn_blocking(|| {
             let redis = plugin("redis", None)?;
             host_binary()?;
@@ -36,8 +47,8 @@ impl Staged {
         let cluster = DevCluster::start(Options { quiet: true, ..Options::default() }).await?;
         let deploy = cluster.kubectl(&["kustomize", &folder("deploy")?]).await?;
         // The hosts of these tests run beside the cluster.
-        let without_host: Vec<&str> =
-            deploy.split("\n---\n").filter(|one| !one.contains("kind: Deployment")).collect();
+        let ours = |one: &&str| !one.contains("kind: Deployment") && wanted(one);
+        let without_host: Vec<&str> = deploy.split("\n---\n").filter(ours).collect();
         let manifests = without_host.join("\n---\n");
         cluster.kubectl_stdin(&["apply", "--server-side", "-f", "-"], &manifests).await?;
         for file in [
@@ -73,7 +84,8 @@ impl Staged {
         let log = log_file(folder.path())?;
         let host = HostProcess::start(&options, &log)?;
         host.loaded(PLUGINS).await?;
-        Ok(Rig { api, proxy, host, options, log, _folder: folder })
+        let admin = self.cluster.kubeconfig().to_owned();
+        Ok(Rig { api, proxy, host, admin, options, log, _folder: folder })
     }
 }
 
@@ -92,12 +104,18 @@ pub struct Rig {
     pub proxy: FaultProxy,
     /// An administrator, past the proxy.
     pub api: Api,
+    admin: PathBuf,
     options: HostOptions,
     log: PathBuf,
     _folder: TempDir,
 }
 
 impl Rig {
+    /// The kubeconfig of an administrator, for commands.
+    pub fn admin_kubeconfig(&self) -> &Path {
+        &self.admin
+    }
+
     /// Another host in the place of one that was killed.
     pub async fn restart_host(&mut self) -> Result<()> {
         self.host.kill();

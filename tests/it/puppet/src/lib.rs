@@ -42,6 +42,23 @@ struct Strings {
     wait_for_gone: Option<String>,
 }
 
+impl Strings {
+    /// With what the plugin's configuration says for all puppets: other logic without other bytes.
+    fn with(self, ctx: &Context<Puppet>) -> Self {
+        let set = |key: &str| ctx.config(key).map(str::to_owned);
+        let text =
+            set("suffix").map_or_else(|| self.text.clone(), |more| self.text.clone() + &more);
+        // A fault that shows only where it is too late for a plan: not before the child has this text.
+        let fault = set("fault").filter(|_| match ctx.config("faultOnceTextIs") {
+            None => true,
+            Some(text) => ctx
+                .children::<Value>(CONFIG_MAP)
+                .is_ok_and(|children| children.iter().any(|child| child["data"]["text"] == text)),
+        });
+        Self { text, fault: fault.or(self.fault.clone()), ..self }
+    }
+}
+
 struct PuppetPlugin;
 
 impl Plugin for PuppetPlugin {
@@ -55,7 +72,7 @@ impl Plugin for PuppetPlugin {
     }
 
     fn reconcile(ctx: &Context<Puppet>) -> Result<Decision, Stop> {
-        let strings = &ctx.parent.spec;
+        let strings = &ctx.parent.spec.clone().with(ctx);
         let mut read = Vec::new();
         for name in &strings.read {
             let found: Vec<Value> = ctx.objects(&ObjectQuery::of(CONFIG_MAP).name(name))?;
@@ -91,6 +108,13 @@ impl Plugin for PuppetPlugin {
         }
         if let Some(bytes) = excess(strings.fault.as_deref()) {
             return decision.status(&json!({"excess": "x".repeat(bytes)}));
+        }
+        if ctx.config("order").is_some() {
+            // What no plugin should do: its answer hangs on the order in which it is told things.
+            let children: Vec<Value> = ctx.children(CONFIG_MAP)?;
+            read.extend(
+                children.iter().filter_map(|it| it["metadata"]["name"].as_str().map(str::to_owned)),
+            );
         }
         let ready = Condition::new("Ready", true, "Pulled", read.join(","));
         decision.status(&json!({"conditions": [ready]}))

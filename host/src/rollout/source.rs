@@ -1,0 +1,230 @@
+//! What is wanted of a plugin: its `Plugin` object, the ConfigMap with its bytes, and the settings that come with them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use host_core::grants::PluginSettings;
+use host_core::ident::ObjectKey;
+use host_core::object::StoredObject;
+use host_core::plugin::{PluginSpec, PluginStatus, Revision};
+use host_core::text;
+use host_wasm::CapturedPlugin;
+use serde::Deserialize;
+
+use super::load::LoadError;
+
+/// Bytes and settings, captured once.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    /// The plugin's name as its source states it; the descriptor has to agree.
+    pub(super) name: String,
+    pub(super) captured: CapturedPlugin,
+    pub(super) settings: PluginSettings,
+    /// Development: grant what is asked.
+    pub(super) grant_as_asked: bool,
+    pub(super) revision: Revision,
+}
+
+/// A `Plugin` object, as far as the host needs it.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct PluginObject {
+    /// What the user wants.
+    #[serde(default)]
+    pub(super) spec: PluginSpec,
+    /// What was told last.
+    #[serde(default)]
+    pub(super) status: PluginStatus,
+}
+
+impl PluginObject {
+    /// Reads a cached `Plugin`.
+    pub(super) fn read(object: &StoredObject) -> Result<Self, LoadError> {
+        serde_json::from_str(&object.json).map_err(|error| LoadError::Source {
+            what: format!("Plugin {} cannot be read: {error}", object.key),
+        })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ConfigMap {
+    #[serde(default)]
+    data: BTreeMap<String, String>,
+    #[serde(default)]
+    binary_data: BTreeMap<String, String>,
+}
+
+fn invalid(what: String) -> LoadError {
+    LoadError::Source { what }
+}
+
+fn component(map: &ConfigMap, key: &str, of: &ObjectKey) -> Result<Vec<u8>, LoadError> {
+    match (map.binary_data.get(key), map.data.get(key)) {
+        (Some(encoded), _) => base64::engine::general_purpose::STANDARD
+            .decode(encoded)
+            .map_err(|error| invalid(format!("{key} of ConfigMap {of} is not base64: {error}"))),
+        // Bytes that happen to be UTF-8: kubectl puts them here. No component is, but the error should say so.
+        (None, Some(text)) => Ok(text.as_bytes().to_vec()),
+        (None, None) => Err(invalid(format!(
+            "ConfigMap {of} has no key {key}; create it with `kubectl create configmap --from-file={key}=FILE`"
+        ))),
+    }
+}
+
+impl Source {
+    /// From a ConfigMap, as a Plugin's spec wants it.
+    pub(super) fn from_config_map(
+        name: &str,
+        object: &StoredObject,
+        spec: &PluginSpec,
+    ) -> Result<Self, LoadError> {
+        let map: ConfigMap = serde_json::from_str(&object.json).map_err(|error| {
+            invalid(format!("ConfigMap {} cannot be read: {error}", object.key))
+        })?;
+        let key = spec.source.config_map.as_ref().map_or(text::KEY_WASM, |source| &source.key);
+        let bytes = component(&map, key, &object.key)?;
+        let settings = settings(map.data.get(text::KEY_SETTINGS).map(String::as_str))?;
+        let source = Self::new(name.to_owned(), &bytes, spec.settings(settings), false)?;
+        match &spec.digest {
+            Some(pinned) if *pinned != source.digest() => {
+                Err(LoadError::OtherDigest { found: source.digest(), pinned: pinned.clone() })
+            }
+            Some(_) | None => Ok(source),
+        }
+    }
+
+    /// From a revision that was kept: with the settings it had, whatever the Plugin says now.
+    pub(super) fn from_revision(name: &str, object: &StoredObject) -> Result<Self, LoadError> {
+        Self::from_config_map(name, object, &PluginSpec::default())
+    }
+
+    /// From a file, for development.
+    pub(super) fn from_file(file: &Path, settings_file: Option<&Path>) -> Result<Self, LoadError> {
+        let read = |path: &Path| {
+            std::fs::read(path)
+                .map_err(|error| invalid(format!("cannot read {}: {error}", path.display())))
+        };
+        let bytes = read(file)?;
+        let text = settings_file.map(read).transpose()?;
+        let text = text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let name = file
+            .file_stem()
+            .map_or_else(|| "plugin".to_owned(), |stem| stem.to_string_lossy().into_owned());
+        Self::new(name, &bytes, settings(text.as_deref())?, settings_file.is_none())
+    }
+
+    fn new(
+        name: String,
+        bytes: &[u8],
+        settings: PluginSettings,
+        grant_as_asked: bool,
+    ) -> Result<Self, LoadError> {
+        let captured = CapturedPlugin::new(&name, bytes)
+            .map_err(|source| LoadError::Plugin { name: name.clone(), source: Box::new(source) })?;
+        let revision = Revision::of(captured.id().digest, &settings);
+        Ok(Self { name, captured, settings, grant_as_asked, revision })
+    }
+
+    /// `sha256:…` of the component.
+    pub(super) fn digest(&self) -> String {
+        self.captured.id().digest.to_string()
+    }
+}
+
+fn settings(text: Option<&str>) -> Result<PluginSettings, LoadError> {
+    match text.unwrap_or_default().trim() {
+        "" => Ok(PluginSettings::default()),
+        text => serde_norway::from_str(text).map_err(LoadError::Settings),
+    }
+}
+
+/// What is wanted of a plugin at one moment.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    /// Whether this host acts. A standby follows.
+    pub(super) leading: bool,
+    /// Its `Plugin` object, if there is one.
+    pub(super) object: Option<Arc<StoredObject>>,
+    /// What the object says.
+    pub(super) spec: PluginSpec,
+    /// What the host has told before.
+    pub(super) told: PluginStatus,
+    /// Where its bytes are, for events.
+    pub(super) config_map: Option<Arc<StoredObject>>,
+    /// The newest revision, or why there is none. None: the source is gone.
+    pub(super) source: Option<Result<Arc<Source>, Arc<LoadError>>>,
+}
+
+/// What tells whether another look has found something new; it outlives the bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Fingerprint {
+    leading: bool,
+    spec: PluginSpec,
+    uid: Option<Box<str>>,
+    /// What a standby follows; the leader has written it itself.
+    followed: Option<Revision>,
+    source: Option<Result<Revision, String>>,
+}
+
+impl Wanted {
+    /// What tells this from another look.
+    pub(super) fn fingerprint(&self) -> Fingerprint {
+        let followed = self.told.active.as_ref().map(|active| active.revision);
+        Fingerprint {
+            leading: self.leading,
+            spec: self.spec.clone(),
+            uid: self.object.as_ref().map(|object| object.uid.clone()),
+            followed: followed.filter(|_| !self.leading),
+            source: self.source.as_ref().map(|source| match source {
+                Ok(source) => Ok(source.revision),
+                Err(error) => Err(crate::error::chain(&**error)),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use host_core::ident::Kind;
+
+    use super::*;
+
+    fn config_map(json: &str) -> StoredObject {
+        StoredObject::parse(&Kind::new("v1", "ConfigMap"), json).unwrap()
+    }
+
+    fn source(json: &str, spec: &PluginSpec) -> Result<Source, String> {
+        Source::from_config_map("demo", &config_map(json), spec)
+            .map_err(|error| crate::error::chain(&error))
+    }
+
+    #[test]
+    fn says_what_a_config_map_lacks() {
+        let spec = PluginSpec::default();
+        let error = source(r#"{"metadata":{"name":"p","namespace":"n"},"data":{}}"#, &spec);
+        assert!(error.unwrap_err().contains("has no key plugin.wasm"));
+        let unknown = r#"{"metadata":{"name":"p"},"binaryData":{"plugin.wasm":"AGFzbQ=="},"data":{"plugin.yaml":"grantz: {}"}}"#;
+        assert!(source(unknown, &spec).unwrap_err().contains("grantz"));
+    }
+
+    #[test]
+    fn a_revision_is_of_bytes_and_settings_only() {
+        let one = r#"{"metadata":{"name":"p","resourceVersion":"1"},"binaryData":{"plugin.wasm":"AGFzbQ=="}}"#;
+        let annotated = r#"{"metadata":{"name":"p","resourceVersion":"2","annotations":{"a":"b"}},"binaryData":{"plugin.wasm":"AGFzbQ=="}}"#;
+        let plain = PluginSpec::default();
+        let set = PluginSpec { concurrency: Some(9), ..PluginSpec::default() };
+        let revision = |json, spec| source(json, spec).unwrap().revision;
+        assert_eq!(revision(one, &plain), revision(annotated, &plain));
+        assert_ne!(revision(one, &plain), revision(one, &set));
+    }
+
+    #[test]
+    fn other_bytes_than_the_pinned_ones_are_refused() {
+        let one = r#"{"metadata":{"name":"p"},"binaryData":{"plugin.wasm":"AGFzbQ=="}}"#;
+        let pinned = format!("sha256:{}", "0".repeat(64));
+        let spec = PluginSpec { digest: Some(pinned), ..PluginSpec::default() };
+        assert!(source(one, &spec).unwrap_err().contains("spec.digest"));
+    }
+}
