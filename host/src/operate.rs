@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use host_core::divergence::PlanSummary;
@@ -25,6 +26,12 @@ const EXIT_DESTRUCTIVE: u8 = 2;
 
 /// Differences that `plan` prints; all of them are in `--json` and `--output`.
 const PRINTED: usize = 50;
+
+/// How long the host may take to notice a change.
+const SEEN_DEADLINE: Duration = Duration::from_secs(15);
+
+/// How often it is looked whether it has.
+const SEEN_POLL: Duration = Duration::from_millis(100);
 
 /// A `Plugin` of the cluster.
 struct Found {
@@ -83,9 +90,37 @@ impl Found {
         Ok(Self { client, id, object })
     }
 
-    async fn set(&self, spec: Value) -> anyhow::Result<()> {
-        self.client.merge(&self.id, MANAGER, &json!({ "spec": spec })).await?;
-        Ok(())
+    /// Sets some fields; gives the generation that has them.
+    async fn set(&self, spec: Value) -> anyhow::Result<i64> {
+        let changed = self.client.merge(&self.id, MANAGER, &json!({ "spec": spec })).await?;
+        Ok(changed.generation)
+    }
+
+    /// Waits until the host has seen a generation.
+    async fn seen(&self, generation: i64) -> anyhow::Result<()> {
+        #[derive(Deserialize)]
+        struct Whole {
+            status: Seen,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Seen {
+            observed_generation: i64,
+        }
+        let wait = async {
+            loop {
+                let object = self.client.get(&self.id).await?;
+                let object = object.with_context(|| format!("{} is gone", self.id))?;
+                let seen = serde_json::from_str::<Whole>(&object.json);
+                if seen.is_ok_and(|seen| seen.status.observed_generation >= generation) {
+                    return anyhow::Ok(());
+                }
+                tokio::time::sleep(SEEN_POLL).await;
+            }
+        };
+        tokio::time::timeout(SEEN_DEADLINE, wait).await.unwrap_or_else(|_| {
+            bail!("the host has not noticed a change within {SEEN_DEADLINE:?}; is it running?")
+        })
     }
 }
 
@@ -218,6 +253,11 @@ pub(crate) fn approve(args: PluginArgs, revision: Option<Revision>) -> anyhow::R
                 None => bail!("no revision waits for approval: the newest one acts"),
             }
         };
+        if found.object.spec.approved == Some(revision) {
+            // It was taken back since: the host has to see that this is another approval.
+            let generation = found.set(json!({ "approved": null })).await?;
+            found.seen(generation).await?;
+        }
         found.set(json!({ "approved": revision })).await?;
         print(&format!("revision {revision} of {} is approved", found.id))
     })
@@ -310,6 +350,7 @@ mod tests {
             quarantined: vec![Quarantined {
                 revision: bad.parse().unwrap(),
                 reason: "trap".into(),
+                approval_spent: false,
             }],
             ..PluginStatus::default()
         };

@@ -29,6 +29,7 @@ use host_kube::{Change, Scope, Status, Subscription};
 use host_wasm::{Compiler, Engine};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinSet;
 
 use crate::error::chain;
 use crate::plugins::LoadedPlugin;
@@ -290,6 +291,8 @@ async fn watch_cluster(host: &Arc<Host>) {
         );
     }
     tokio::spawn(follow_leadership(Arc::clone(host)));
+    // They end with this task.
+    let mut rollouts = JoinSet::new();
     loop {
         while let Some((name, wake)) = rollout.inbox.take_new() {
             if !rollout.ready.load(Ordering::Relaxed) {
@@ -304,7 +307,7 @@ async fn watch_cluster(host: &Arc<Host>) {
                 plugins: Arc::clone(&plugins),
                 written: LastWritten::default(),
             };
-            tokio::spawn(eye.pursue());
+            rollouts.spawn(eye.pursue());
         }
         if !rollout.ready.swap(true, Ordering::Relaxed)
             && lock(&rollout.inbox.known).rollouts.is_empty()

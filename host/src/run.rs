@@ -15,7 +15,7 @@ use host_kube::{
 use host_wasm::{Compiler, CompilerLimits, Engine, EngineConfig};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 use crate::config::{ClusterArgs, RunArgs};
@@ -131,8 +131,8 @@ async fn start(args: RunArgs) -> anyhow::Result<()> {
     let release = election.start();
     tokio::spawn(greet(host.cluster.clone()));
     tokio::spawn(serve::serve(listener, Arc::clone(&host)));
-    tokio::spawn(Rollout::run(Arc::clone(&host), sources));
-    work(&host, drain).await?;
+    let rollouts = tokio::spawn(Rollout::run(Arc::clone(&host), sources));
+    work(&host, drain, &rollouts.abort_handle()).await?;
     drop(host);
     // The rest of the process still holds the recorder: what is waiting is sent, and then it ends.
     let _ = tokio::time::timeout(Duration::from_millis(500), recording).await;
@@ -191,7 +191,7 @@ fn scopes(namespaces: Vec<String>) -> Vec<Scope> {
 
 /// Starts a run for every key the queue gives out while this host leads, until a signal; then waits for the running
 /// ones. A lost lease is an error: the process ends at once, whatever is running, since another host may act now.
-async fn work(host: &Arc<Host>, drain: Duration) -> anyhow::Result<()> {
+async fn work(host: &Arc<Host>, drain: Duration, rollouts: &AbortHandle) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let mut leadership = host.leadership.clone();
@@ -217,6 +217,7 @@ async fn work(host: &Arc<Host>, drain: Duration) -> anyhow::Result<()> {
         }
     }
     tracing::info!(running = running.len(), "stopping; waiting for running reconciles");
+    rollouts.abort();
     let drained =
         tokio::time::timeout(drain, async { while running.join_next().await.is_some() {} }).await;
     if drained.is_err() {

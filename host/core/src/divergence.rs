@@ -81,6 +81,9 @@ pub struct Change {
 
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.verb == Verb::Status {
+            return f.write_str("status");
+        }
         write!(f, "{} {}", self.verb.as_str(), self.object)?;
         if !self.fields.is_empty() {
             write!(f, " ({})", self.fields.join(", "))?;

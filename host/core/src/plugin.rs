@@ -160,6 +160,11 @@ pub struct PluginSpec {
 const REVISION_HISTORY_LIMIT: u8 = 3;
 
 impl PluginSpec {
+    /// Whether the user has asked for a revision by its name.
+    pub fn names(&self, revision: Revision) -> bool {
+        [self.approved, self.revision].contains(&Some(revision))
+    }
+
     /// How many earlier revisions are kept.
     pub fn history_limit(&self) -> usize {
         self.revision_history_limit.unwrap_or(REVISION_HISTORY_LIMIT).into()
@@ -269,6 +274,10 @@ pub struct Quarantined {
     pub revision: Revision,
     /// Why.
     pub reason: String,
+    /// It had been approved by name when it was taken back, and that approval is spent: approve another one, or none,
+    /// before this one again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub approval_spent: bool,
 }
 
 /// What the host tells about a plugin. `conditions` and `observedGeneration` are added when it is written.

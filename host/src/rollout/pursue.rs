@@ -212,6 +212,9 @@ impl State {
         }
         self.leading = wanted.leading;
         self.take_back(eye, wanted);
+        for taken in self.quarantined.iter_mut().filter(|one| !wanted.spec.names(one.revision)) {
+            taken.approval_spent = false;
+        }
         self.restore(eye, wanted).await;
         let told = self.advance(eye, wanted).await;
         let retry = publish::publish(eye, wanted, self, &told).await;
@@ -253,7 +256,14 @@ impl State {
             for entry in self.history.iter_mut().filter(|one| one.revision == revision) {
                 entry.ended.clone_from(&why);
             }
-            self.quarantined.insert(0, Quarantined { revision, reason: why.clone() });
+            self.quarantined.insert(
+                0,
+                Quarantined {
+                    revision,
+                    reason: why.clone(),
+                    approval_spent: wanted.spec.names(revision),
+                },
+            );
             self.quarantined.truncate(limits::HISTORY_MAX);
             let active = eye.active();
             // A canary has not replaced anything.
@@ -408,7 +418,6 @@ impl State {
             let report = PlanReport::new(&eye.name, active, &plugin, started.elapsed(), summary);
             eye.host.rollout.plan(&eye.name, Some(report));
         }
-        let named = [wanted.spec.approved, wanted.spec.revision].contains(&Some(source.revision));
         let added = active.map(|active| plugin.grants.beyond(&active.grants)).unwrap_or_default();
         let quarantined = self.quarantined.iter().find(|one| one.revision == source.revision);
         let bake = wanted.spec.rollout.canary.as_ref().map(CanarySpec::bake).unwrap_or_default();
@@ -416,7 +425,8 @@ impl State {
         let next = judge(&Facts {
             spec: &wanted.spec.rollout,
             replaces: active.is_some(),
-            approved: named,
+            approved: wanted.spec.names(source.revision)
+                && quarantined.is_none_or(|one| !one.approval_spent),
             paused: wanted.spec.paused,
             quarantined: quarantined.map(|one| &*one.reason),
             added_powers: &added,

@@ -39,6 +39,8 @@ pub(crate) async fn after_run(
         }
         _ => None,
     };
+    // It becomes a line of a table.
+    let why = why.map(|why| why.replace('\n', " "));
     if let Some(why) = why
         && host.plugins.condemn(plugin, &why)
     {

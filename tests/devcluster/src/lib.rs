@@ -49,6 +49,6 @@ mod wait;
 
 pub use binaries::{ControlPlane, find_go};
 pub use cluster::{DevCluster, Options};
-pub use requirements::ensure_requirements;
+pub use requirements::{ensure_programs, ensure_requirements};
 pub use rustix::process::Signal;
 pub use wait::wait_for;

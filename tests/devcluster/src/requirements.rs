@@ -21,12 +21,17 @@ const NEEDED: [(&str, &str); 4] = [
 ];
 const POLICY_RC: &str = "/usr/sbin/policy-rc.d";
 
-/// Makes sure that the needed programs are there.
+/// Makes sure that the programs are there that a cluster needs.
 ///
 /// As root on a machine with `apt-get` the missing packages are installed; otherwise the error is
 /// the line to run. Blocks: call it from `spawn_blocking` inside a runtime.
 pub fn ensure_requirements(quiet: bool) -> Result<()> {
-    let packages = missing_packages();
+    ensure_programs(&NEEDED, quiet)
+}
+
+/// Makes sure that programs are there, each with the Debian package that has it. As [`ensure_requirements`].
+pub fn ensure_programs(needed: &[(&'static str, &'static str)], quiet: bool) -> Result<()> {
+    let packages = missing_packages(needed);
     if packages.is_empty() {
         return Ok(());
     }
@@ -41,7 +46,7 @@ pub fn ensure_requirements(quiet: bool) -> Result<()> {
         apt(&["update"], &[])?;
         install(&packages).with_context(|| format!("could not run: {line}"))?;
     }
-    let left = missing_packages();
+    let left = missing_packages(needed);
     if !left.is_empty() {
         bail!("still missing after the install: {}", left.join(", "));
     }
@@ -61,8 +66,8 @@ fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-fn missing_packages() -> Vec<&'static str> {
-    let mut packages: Vec<&str> = NEEDED
+fn missing_packages(needed: &[(&'static str, &'static str)]) -> Vec<&'static str> {
+    let mut packages: Vec<&str> = needed
         .iter()
         .filter(|(program, _)| find_program(program).is_none())
         .map(|(_, package)| *package)

@@ -68,6 +68,17 @@ impl Staged {
 
     /// Starts a host that looks at these namespaces only, which are made; and a proxy before it.
     pub async fn rig(&self, namespaces: &[&str]) -> Result<Rig> {
+        self.rig_with(namespaces, &[], &[]).await
+    }
+
+    /// The same, with more arguments and environment.
+    pub async fn rig_with(
+        &self,
+        namespaces: &[&str],
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<Rig> {
+        let owned = |text: &&str| (*text).to_owned();
         let api = Api::new(&self.cluster)?;
         for namespace in namespaces {
             api.namespace(namespace).await?;
@@ -77,8 +88,11 @@ impl Staged {
             kubeconfig: proxy.kubeconfig().to_owned(),
             cache: self.cache.path().to_owned(),
             namespaces: namespaces.iter().map(ToString::to_string).collect(),
-            arguments: Vec::new(),
-            environment: Vec::new(),
+            arguments: arguments.iter().map(owned).collect(),
+            environment: environment
+                .iter()
+                .map(|(key, value)| (owned(key), owned(value)))
+                .collect(),
         };
         let folder = tempfile::tempdir().context("making a folder for the log")?;
         let log = log_file(folder.path())?;

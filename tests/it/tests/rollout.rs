@@ -45,12 +45,12 @@ impl Stage {
         // What the test before has left: its revision is approved, whatever it did.
         stage.set(json!({"rollout": {"policy": "Always"}})).await;
         stage.settled().await;
-        stage.set(spec).await;
         for name in puppets {
             let pulled = json!({"own": [name], "text": "one"});
             stage.rig.api.puppet(namespace, name, &pulled).await.unwrap();
             stage.text(name, "one").await;
         }
+        stage.set(spec).await;
         stage
     }
 
@@ -199,6 +199,33 @@ async fn a_revision_that_fails_when_it_acts_is_taken_back_by_itself() {
     stage.event("PluginRolledBack", "PluginPanicked").await;
     let history = stage.succeeds(&["history", "puppet"]);
     assert!(history.contains("acts") && history.contains("PluginPanicked"), "{history}");
+}
+
+#[tokio::test]
+async fn an_approval_is_spent_when_its_revision_is_taken_back() {
+    let stage = Stage::new("spent", &["a"], json!({})).await;
+    let before = stage.settled().await;
+    let config = json!({"suffix": "-spent", "fault": "panic", "faultOnceTextIs": "one-spent"});
+    stage.set(json!({"config": config, "rollout": {"policy": "Manual"}})).await;
+    let held = stage.held("ApprovalNeeded").await;
+    let bad = revision(&held, "candidate");
+    let tried = |plugin: &Value| {
+        let history = plugin["status"]["history"].as_array().unwrap();
+        history.iter().filter(|entry| entry["revision"] == *bad).count()
+    };
+    for times in 1..=2 {
+        stage.succeeds(&["approve", "puppet", &bad]);
+        let taken = stage
+            .plugin("the revision to be taken back", |plugin| {
+                tried(plugin) == times && plugin["status"]["candidate"]["reason"] == "Quarantined"
+            })
+            .await;
+        assert_eq!(revision(&taken, "active"), revision(&before, "active"));
+        // Long enough for a loop to show.
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        assert_eq!(tried(&stage.held("Quarantined").await), times);
+    }
+    stage.text("a", "one").await;
 }
 
 #[tokio::test]
