@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use crate::config::PackageArgs;
 use crate::operate::print;
 
-/// Bytes that a ConfigMap can hold, keys and all.
-const CONFIG_MAP_BYTES: usize = 1_048_576;
+/// Bytes of one ConfigMap: the values of one may have 1,048,576.
+const PART_BYTES: usize = 1_000_000;
 
 /// Prints the manifests.
 pub(crate) fn package(args: &PackageArgs) -> anyhow::Result<()> {
@@ -26,18 +26,12 @@ pub(crate) fn package(args: &PackageArgs) -> anyhow::Result<()> {
     host_core::grants::Grants::as_asked(descriptor)?;
     let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let packed = packed(&bytes)?;
-    anyhow::ensure!(
-        packed.len() < CONFIG_MAP_BYTES,
-        "{} has {} bytes packed, and a ConfigMap holds {CONFIG_MAP_BYTES}: make the plugin smaller (opt-level, strip)",
-        file.display(),
-        packed.len()
-    );
-    let mut documents = vec![
-        config_map(descriptor, namespace, &packed),
+    let mut documents = config_maps(descriptor, namespace, &packed);
+    documents.extend([
         plugin_object(descriptor, namespace),
         cluster_role(descriptor),
         binding(descriptor, namespace, service_account),
-    ];
+    ]);
     let mut out = String::new();
     for document in &mut documents {
         document.sort_all_objects();
@@ -61,15 +55,26 @@ fn labels(descriptor: &Descriptor) -> Value {
     json!({text::LABEL_PLUGIN: descriptor.name})
 }
 
-fn config_map(descriptor: &Descriptor, namespace: &str, packed: &[u8]) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {
-            "name": format!("{}-plugin", descriptor.name), "namespace": namespace,
-            "labels": labels(descriptor),
-        },
-        "binaryData": {text::KEY_WASM: STANDARD.encode(packed)},
-    })
+/// One, or one for each part of a component that is too large for one.
+fn config_maps(descriptor: &Descriptor, namespace: &str, packed: &[u8]) -> Vec<Value> {
+    let parts: Vec<&[u8]> = packed.chunks(PART_BYTES).collect();
+    let count = parts.len();
+    let name = |number: usize| match count {
+        1 => (format!("{}-plugin", descriptor.name), text::KEY_WASM.to_owned()),
+        _ => (
+            format!("{}-plugin-{number}", descriptor.name),
+            format!("{}.{number}-of-{count}", text::KEY_WASM),
+        ),
+    };
+    let config_map = |(index, part): (usize, &&[u8])| {
+        let (name, key) = name(index + 1);
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": namespace, "labels": labels(descriptor)},
+            "binaryData": {key: STANDARD.encode(part)},
+        })
+    };
+    parts.iter().enumerate().map(config_map).collect()
 }
 
 /// Grants what the component asks for: whoever applies this has read it.

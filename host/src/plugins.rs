@@ -16,7 +16,7 @@ use host_core::queue::Lane;
 use host_core::rollout::{Runs, is_in_share};
 use host_core::selector::Selector;
 use host_core::text;
-use host_kube::{Scope, Store, Subscription, View};
+use host_kube::{Client, Scope, Store, Subscription, View};
 use host_wasm::Plugin;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -39,6 +39,8 @@ pub(crate) struct LoadedPlugin {
     pub(crate) calls: Arc<Semaphore>,
     /// Keeps the informers it needs alive.
     pub(crate) subscriptions: Vec<(Scope, Subscription)>,
+    /// Writes for it, by the account it is set up for.
+    pub(crate) cluster: Client,
     /// How its runs have gone.
     pub(crate) record: TrackRecord,
 }

@@ -17,14 +17,12 @@ use serde::Deserialize;
 
 use crate::error::Error;
 use crate::plugins::LoadedPlugin;
-use crate::run::Host;
 
 /// The only provider so far, apart from `kubernetes`.
 const REDIS: &str = "redis";
 
 /// Looks at something outside; that it cannot be reached is a reply.
 pub(crate) async fn probe(
-    host: &Host,
     plugin: &LoadedPlugin,
     namespace: &str,
     query: &ProbeQuery,
@@ -36,7 +34,7 @@ pub(crate) async fn probe(
     let groups = groups(plugin, &query.provider).map_err(|problem| invalid(problem.message))?;
     let request =
         ProbeRequest::parse(&query.request, &groups).map_err(|error| invalid(error.to_string()))?;
-    Ok(match resolve(host, plugin, namespace, &request).await {
+    Ok(match resolve(plugin, namespace, &request).await {
         Ok(resolved) => host_redis::probe(&request, &resolved).await,
         Err(unreachable) => unreachable.reply(),
     })
@@ -44,7 +42,6 @@ pub(crate) async fn probe(
 
 /// Does something outside.
 pub(crate) async fn act(
-    host: &Host,
     plugin: &LoadedPlugin,
     namespace: &str,
     action: &Action,
@@ -52,7 +49,7 @@ pub(crate) async fn act(
     let groups = groups(plugin, &action.provider)?;
     let request =
         ActionRequest::parse(&action.request, &groups).map_err(|error| error.problem())?;
-    match resolve(host, plugin, namespace, &request).await {
+    match resolve(plugin, namespace, &request).await {
         Ok(resolved) => host_redis::act(&request, &resolved).await,
         Err(unreachable) => Err(unreachable.problem()),
     }
@@ -72,7 +69,6 @@ fn groups(plugin: &LoadedPlugin, provider: &str) -> Result<Groups, Problem> {
 
 /// Names to addresses and values.
 async fn resolve(
-    host: &Host,
     plugin: &LoadedPlugin,
     namespace: &str,
     request: &Request,
@@ -84,7 +80,7 @@ async fn resolve(
             resolved.pod_ips.insert(pod, address);
         }
     }
-    resolved.secrets = secrets(host, namespace, request).await?;
+    resolved.secrets = secrets(plugin, namespace, request).await?;
     Ok(resolved)
 }
 
@@ -121,13 +117,13 @@ fn pod_ip(
 
 /// Secrets are read by name when they are needed, and never cached: nothing but the request holds them.
 async fn secrets(
-    host: &Host,
+    plugin: &LoadedPlugin,
     namespace: &str,
     request: &Request,
 ) -> Result<BTreeMap<SecretKey, SecretValue>, Unreachable> {
     let mut values = BTreeMap::new();
     for key in request.secrets() {
-        let value = host.cluster.secret_value(namespace, &key.name, &key.key).await;
+        let value = plugin.cluster.secret_value(namespace, &key.name, &key.key).await;
         let value =
             value.map_err(|error| Unreachable::new(Class::Auth, crate::error::chain(&error)))?;
         values.insert(key, SecretValue::new(value.expose()));

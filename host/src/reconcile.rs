@@ -170,7 +170,7 @@ async fn run(
     let requeue = decision.requeue_after.unwrap_or(host.resync);
     let reconciled = report::reconciled(plugin, observation, &plan, &run, hot.then_some(cause));
     let status = staged(host, plugin, "status", async {
-        report::status(host, plugin, observation, &reconciled, &mut run, decision.status).await
+        report::status(plugin, observation, &reconciled, &mut run, decision.status).await
     })
     .await;
     // What is only not created because its parent goes must not keep the parent.
@@ -184,7 +184,7 @@ async fn run(
         return Ok(Done::Failed);
     }
     if finished && !problem {
-        finalize::after(host, plugin, observation).await?;
+        finalize::after(plugin, observation).await?;
     }
     let requeue = if problem { requeue.min(REFUSED_HEARTBEAT) } else { requeue };
     // What has cooled down or is no longer fought over is told as well.

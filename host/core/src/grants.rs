@@ -23,6 +23,10 @@ pub struct PluginSettings {
     pub concurrency: Option<u16>,
     /// Bounds of one call.
     pub limits: CallLimits,
+    /// The service account, in the host's namespace, for which everything is done that the plugin wants.
+    /// Default: the host's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_account_name: Option<String>,
 }
 
 /// Powers, as a person writes them.

@@ -140,6 +140,11 @@ pub struct PluginSpec {
     /// Bounds of one call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<CallLimits>,
+    /// The service account, in this namespace, for which the host does what the plugin wants, reads included.
+    /// Default: the host's own. The host needs the right to impersonate it (`deploy/impersonation`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub service_account_name: Option<String>,
     /// How a new revision comes to act.
     pub rollout: RolloutSpec,
     /// A revision that may act whatever its plan says: what `operator-host plugin approve` sets.
@@ -177,6 +182,10 @@ impl PluginSpec {
             config: self.config.clone().unwrap_or(with_bytes.config),
             concurrency: self.concurrency.or(with_bytes.concurrency),
             limits: self.limits.clone().unwrap_or(with_bytes.limits),
+            service_account_name: self
+                .service_account_name
+                .clone()
+                .or(with_bytes.service_account_name),
         }
     }
 }

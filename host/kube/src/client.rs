@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::AsyncBufRead;
 use host_core::ident::{Kind, ObjectId};
-use http::Request;
+use http::{HeaderName, HeaderValue, Request};
 use tokio::time::Instant;
 
 use crate::discovery::Discovery;
@@ -21,6 +21,14 @@ use crate::request::{self, OnRequest, RequestDone};
 /// a reconcile would rather try again later.
 pub(crate) const CALL_DEADLINE: Duration = Duration::from_secs(30);
 
+/// For whom a request is made. Groups are the API server's to add.
+const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
+
+/// A name that cannot be that of a service account.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} cannot be the name of a service account")]
+pub struct InvalidName(String);
+
 /// A connection to one cluster, cheap to clone.
 #[derive(Clone)]
 pub struct Client {
@@ -29,6 +37,8 @@ pub struct Client {
     pub(crate) discovery: Arc<Discovery>,
     gate: Gate,
     on_request: Option<OnRequest>,
+    /// Whom requests are made for, when that is not the host itself.
+    impersonates: Option<HeaderValue>,
 }
 
 /// What a request is for: the beginning of its error message, and whether its answer may be quoted.
@@ -62,7 +72,16 @@ impl Client {
             discovery: Arc::default(),
             gate: Gate::open(),
             on_request: None,
+            impersonates: None,
         }
+    }
+
+    /// The same client, whose single requests are made for a service account: the API server allows what that may do,
+    /// if this client's own account may impersonate it.
+    pub fn as_service_account(self, namespace: &str, name: &str) -> Result<Self, InvalidName> {
+        let user = format!("system:serviceaccount:{namespace}:{name}");
+        let user = HeaderValue::from_str(&user).map_err(|_| InvalidName(name.to_owned()))?;
+        Ok(Self { impersonates: Some(user), ..self })
     }
 
     /// The same client, whose changes go through a gate: while it is closed they fail with
@@ -102,10 +121,13 @@ impl Client {
     pub(crate) async fn text(
         &self,
         purpose: &Purpose,
-        request: Request<Vec<u8>>,
+        mut request: Request<Vec<u8>>,
         deadline: Duration,
     ) -> Result<String, ApiError> {
         let verb = request::verb(&request);
+        if let Some(user) = &self.impersonates {
+            request.headers_mut().insert(IMPERSONATE_USER, user.clone());
+        }
         self.answer(purpose, verb, self.kube.request_text(request), deadline).await
     }
 

@@ -15,6 +15,7 @@
 //! **Invariant:** no `serde_json::Value` tree is built for an observed object.
 //! **Invariant:** what a Secret holds reaches no log and no error text.
 
+mod access;
 mod backoff;
 mod client;
 mod connect;
@@ -34,7 +35,7 @@ mod write;
 #[cfg(test)]
 mod fake;
 
-pub use client::Client;
+pub use client::{Client, InvalidName};
 pub use connect::{ConnectError, ConnectOptions, connect};
 pub use discovery::{DiscoveryError, Resource};
 pub use error::{ApiError, ApiErrorKind};

@@ -32,11 +32,11 @@ pub(crate) async fn apply(
         let result = match step {
             Step::Keep(_) => ObjectResult::Unchanged,
             Step::Refuse { problem, .. } => ObjectResult::Failed(problem.clone()),
-            Step::Apply(apply) => apply_one(host, plugin, apply, memory, &mut run).await,
+            Step::Apply(apply) => apply_one(plugin, apply, memory, &mut run).await,
             Step::Release { .. } | Step::Prune { .. } if !complete => continue,
-            Step::Release { id, uid } => release(host, plugin, id, uid, &mut run).await,
+            Step::Release { id, uid } => release(plugin, id, uid, &mut run).await,
             Step::Prune { id, uid } => {
-                delete(host, id, uid, Propagation::Background, &mut run).await
+                delete(plugin, id, uid, Propagation::Background, &mut run).await
             }
         };
         complete &= !matches!(result, ObjectResult::Failed(_) | ObjectResult::Deleted)
@@ -50,13 +50,12 @@ pub(crate) async fn apply(
 }
 
 async fn apply_one(
-    host: &Host,
     plugin: &LoadedPlugin,
     apply: &Apply,
     memory: &mut Memory,
     run: &mut Run,
 ) -> ObjectResult {
-    match host.cluster.apply(&apply.id, &plugin.field_manager(), &apply.body).await {
+    match plugin.cluster.apply(&apply.id, &plugin.field_manager(), &apply.body).await {
         Ok(object) => {
             memory.learn(apply, &object);
             let before = apply.live.as_ref().map(|live| live.resource_version);
@@ -77,7 +76,7 @@ async fn apply_one(
                 OnImmutable::Recreate | OnImmutable::Report => Propagation::Background,
             };
             match &apply.live {
-                Some(live) => delete(host, &apply.id, &live.uid, propagation, run).await,
+                Some(live) => delete(plugin, &apply.id, &live.uid, propagation, run).await,
                 None => ObjectResult::Unchanged,
             }
         }
@@ -87,14 +86,13 @@ async fn apply_one(
 
 /// Applies nothing but the name: the server drops every field this manager had set.
 async fn release(
-    host: &Host,
     plugin: &LoadedPlugin,
     id: &host_core::ident::ObjectId,
     uid: &str,
     run: &mut Run,
 ) -> ObjectResult {
     let body = bare(id, uid);
-    match host.cluster.apply(id, &plugin.field_manager(), &body).await {
+    match plugin.cluster.apply(id, &plugin.field_manager(), &body).await {
         Ok(object) => {
             tracing::info!(object = %id, action = "released", "applied");
             run.writes.push((id.clone(), Expected::Version(object.resource_version)));
@@ -120,13 +118,13 @@ pub(super) fn bare(id: &host_core::ident::ObjectId, uid: &str) -> Map<String, Va
 }
 
 async fn delete(
-    host: &Host,
+    plugin: &LoadedPlugin,
     id: &host_core::ident::ObjectId,
     uid: &str,
     propagation: Propagation,
     run: &mut Run,
 ) -> ObjectResult {
-    match host.cluster.delete(id, uid, propagation).await {
+    match plugin.cluster.delete(id, uid, propagation).await {
         Ok(_) => {
             tracing::info!(object = %id, action = "deleted", "applied");
             run.writes.push((id.clone(), Expected::Gone(uid.into())));
@@ -155,9 +153,9 @@ async fn act(
             let message = "this host does not lead any more".to_owned();
             Err(Problem { reason: "NotLeader".to_owned(), message })
         } else if action.provider == "kubernetes" {
-            delete_action(host, plugin, namespace, &action.request, run).await
+            delete_action(plugin, namespace, &action.request, run).await
         } else {
-            crate::providers::act(host, plugin, namespace, action).await
+            crate::providers::act(plugin, namespace, action).await
         };
         let failed = result.is_err();
         match &result {
@@ -179,7 +177,6 @@ async fn act(
 
 /// Provider `kubernetes`: deletes one object of a kind the plugin owns or patches, in the parent's namespace.
 async fn delete_action(
-    host: &Host,
     plugin: &LoadedPlugin,
     namespace: &str,
     request: &str,
@@ -190,7 +187,7 @@ async fn delete_action(
         let message = format!("deleting {} needs the kind among owns or patches", target.id.kind);
         return Err(Problem { reason: "NotGranted".to_owned(), message });
     }
-    match delete(host, &target.id, &target.uid, Propagation::Background, run).await {
+    match delete(plugin, &target.id, &target.uid, Propagation::Background, run).await {
         ObjectResult::Failed(problem) => Err(problem),
         ObjectResult::Unchanged | ObjectResult::Applied | ObjectResult::Deleted => {
             Ok(json!({ "deleted": target.id.to_string() }).to_string())

@@ -92,7 +92,7 @@ pub(crate) async fn deliberate(
     for _ in 0..limits::ROUNDS_MAX {
         match call(host, plugin, snapshot, mode).await? {
             Verdict::Ask(queries) => {
-                answer(host, plugin, observation, snapshot, queries, mode, &mut interests).await?;
+                answer(plugin, observation, snapshot, queries, mode, &mut interests).await?;
                 // Remembered before the decision: a change in the middle of a run must not be missed.
                 if let Mode::Act(key) = mode {
                     host.dispatch.remember_reads(key, interests.clone());
@@ -169,7 +169,6 @@ pub(crate) async fn off_thread<R: Send + 'static>(
 
 /// Answers every question that has not been answered in this run yet.
 async fn answer(
-    host: &Host,
     plugin: &LoadedPlugin,
     observation: &Observation,
     snapshot: &mut Arc<Snapshot>,
@@ -201,7 +200,7 @@ async fn answer(
                     .grants
                     .check_provider(&probe.provider)
                     .map_err(|source| invalid(plugin, source))?;
-                (probed(host, plugin, namespace, probe, mode).await?, None)
+                (probed(plugin, namespace, probe, mode).await?, None)
             }
         };
         Ok::<_, Error>((query, reply))
@@ -221,7 +220,6 @@ async fn answer(
 
 /// What a provider says, or what it said the last time.
 async fn probed(
-    host: &Host,
     plugin: &LoadedPlugin,
     namespace: &str,
     probe: &ProbeQuery,
@@ -233,7 +231,7 @@ async fn probed(
             return Ok(answer.reply.clone());
         }
     }
-    crate::providers::probe(host, plugin, namespace, probe).await.map(Reply::Probe)
+    crate::providers::probe(plugin, namespace, probe).await.map(Reply::Probe)
 }
 
 /// Resolves an object query: grants, the parent's namespace, the selector.

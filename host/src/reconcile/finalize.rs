@@ -24,7 +24,7 @@ pub(crate) async fn before(
     if !parent.deleting {
         if wanted && !present {
             let id = id(observation);
-            let object = host.cluster.add_finalizer(&id, parent, &finalizer).await;
+            let object = plugin.cluster.add_finalizer(&id, parent, &finalizer).await;
             let object = object.map_err(|source| Error::Api {
                 doing: format!("adding the finalizer to {id}"),
                 source,
@@ -40,7 +40,7 @@ pub(crate) async fn before(
     }
     let abandoned = observation.annotation(text::ANNOTATION_ABANDON).as_deref() == Some("true");
     if present && (abandoned || !wanted) {
-        after(host, plugin, observation).await?;
+        after(plugin, observation).await?;
         return Ok(false);
     }
     // Without a finalizer of ours, deletion is left to Kubernetes' garbage collection.
@@ -48,17 +48,13 @@ pub(crate) async fn before(
 }
 
 /// Takes the finalizer off: the deletion may go on.
-pub(crate) async fn after(
-    host: &Host,
-    plugin: &LoadedPlugin,
-    observation: &Observation,
-) -> Result<(), Error> {
+pub(crate) async fn after(plugin: &LoadedPlugin, observation: &Observation) -> Result<(), Error> {
     let parent = &observation.parent.object;
     if !parent.deleting {
         return Ok(());
     }
     let id = id(observation);
-    let removed = host.cluster.remove_finalizer(&id, parent, &plugin.finalizer()).await;
+    let removed = plugin.cluster.remove_finalizer(&id, parent, &plugin.finalizer()).await;
     removed.map_err(|source| Error::Api {
         doing: format!("removing the finalizer from {id}"),
         source,

@@ -77,14 +77,13 @@ fn fight(contested: &Contested) -> String {
 
 /// Writes the status after a run that has decided.
 pub(crate) async fn status(
-    host: &Host,
     plugin: &LoadedPlugin,
     observation: &Observation,
     reconciled: &Reconciled,
     run: &mut Run,
     desired: Option<Map<String, Value>>,
 ) -> Result<(), Error> {
-    if let Some(write) = write(host, plugin, observation, desired, reconciled).await? {
+    if let Some(write) = write(plugin, observation, desired, reconciled).await? {
         run.writes.push(write);
     }
     Ok(())
@@ -143,7 +142,7 @@ pub(crate) async fn failure(
     }
     let message = format!("{} (by {})", chain(error), plugin.label());
     let reconciled = Reconciled { ok: false, reason: error.reason(), message };
-    match write(host, plugin, observation, None, &reconciled).await {
+    match write(plugin, observation, None, &reconciled).await {
         Ok(Some(written)) => host.dispatch.remember_writes(key, vec![written]),
         Ok(None) => {}
         Err(error) => tracing::warn!("{}", chain(&error)),
@@ -152,7 +151,6 @@ pub(crate) async fn failure(
 
 /// Writes the status if it says something new. The plugin's field manager owns all of it.
 async fn write(
-    host: &Host,
     plugin: &LoadedPlugin,
     observation: &Observation,
     desired: Option<Map<String, Value>>,
@@ -171,7 +169,7 @@ async fn write(
     let id = id(observation);
     let mut body = bare(&id, &parent.uid);
     body.insert("status".to_owned(), Value::Object(status));
-    match host.cluster.patch_status(&id, &plugin.field_manager(), &body).await {
+    match plugin.cluster.patch_status(&id, &plugin.field_manager(), &body).await {
         Ok(object) => Ok(Some((id, Expected::Version(object.resource_version)))),
         // Gone in the meantime: there is nobody left to tell. A conflict is another matter: under a burst of changes the
         // server gives up on an apply, and a status that was not written has to be written later.

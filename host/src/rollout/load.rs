@@ -6,6 +6,7 @@ use std::time::Duration;
 use host_core::grants::{Grants, RefusedDescriptor};
 use host_core::ident::{Kind, PluginId};
 use host_core::text;
+use host_kube::{ApiError, Client, Scope};
 use host_wasm::{CompileError, Plugin};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -48,6 +49,19 @@ pub(crate) enum LoadError {
         #[source]
         source: RefusedDescriptor,
     },
+    /// Its service account may not see what it would see.
+    #[error("{plugin} is set up for service account {account}, which may not {}", missing.join(", "))]
+    Denied { plugin: PluginId, account: String, missing: Vec<String> },
+    /// It cannot be told what its service account may see.
+    #[error(
+        "{plugin} is set up for service account {account}, and it cannot be told what that may see"
+    )]
+    Unreviewed {
+        plugin: PluginId,
+        account: String,
+        #[source]
+        source: Box<ApiError>,
+    },
     /// Two plugins for one kind.
     #[error("{plugin} reconciles {kind}, which {other} already does; a kind has one plugin")]
     KindTaken { plugin: PluginId, kind: Kind, other: String },
@@ -67,6 +81,7 @@ impl LoadError {
             Self::OtherDigest { .. } => "PluginDigestMismatch",
             Self::Plugin { source, .. } => source.reason(),
             Self::Refused { .. } => "PluginNotGranted",
+            Self::Denied { .. } | Self::Unreviewed { .. } => "PluginAccessDenied",
             Self::KindTaken { .. } => "PluginKindTaken",
             Self::OtherName { .. } => "PluginNameMismatch",
         }
@@ -86,14 +101,21 @@ impl LoadError {
                 Wasm::Capture { .. } | Wasm::Limits { .. } => (Some(false), None, None),
                 Wasm::Compile { .. } | Wasm::Describe(_) => (Some(false), Some(true), None),
             },
-            Self::Refused { .. } | Self::KindTaken { .. } | Self::OtherName { .. } => {
-                (Some(true), Some(true), Some(false))
-            }
+            Self::Refused { .. }
+            | Self::Denied { .. }
+            | Self::Unreviewed { .. }
+            | Self::KindTaken { .. }
+            | Self::OtherName { .. } => (Some(true), Some(true), Some(false)),
         }
     }
 
-    /// Whether another try of the same bytes can end differently: the machine was short of time or memory.
+    /// Whether another try of the same revision can end differently: the machine was short of time or memory, or a right
+    /// was missing.
     pub(super) fn may_pass(&self) -> bool {
+        // Nobody tells when a right is given.
+        if matches!(self, Self::Denied { .. } | Self::Unreviewed { .. }) {
+            return true;
+        }
         let Self::Plugin { source, .. } = self else { return false };
         matches!(
             &**source,
@@ -130,7 +152,7 @@ pub(super) async fn load(
         loaded
             .map_err(|source| LoadError::Plugin { name: name.clone(), source: Box::new(source) })?
     };
-    granted(host, source, plugin)
+    granted(host, source, plugin).await
 }
 
 /// Runs every parent once, as soon as everything the plugin needs can be observed.
@@ -155,7 +177,7 @@ async fn sweep(host: Arc<Host>, plugin: Weak<LoadedPlugin>) {
 }
 
 /// Grants, and subscribes to what the plugin may see.
-fn granted(
+async fn granted(
     host: &Arc<Host>,
     source: &Source,
     plugin: Plugin,
@@ -170,6 +192,10 @@ fn granted(
     if !source.grant_as_asked && source.name != descriptor.name {
         return Err(LoadError::OtherName { plugin: id, label: source.name.clone() });
     }
+    let cluster = match &source.settings.service_account_name {
+        None => host.cluster.clone(),
+        Some(account) => reviewed(host, &id, account, &grants).await?,
+    };
     let subscriptions = grants
         .reads()
         .flat_map(|kind| host.rollout.scopes.iter().map(move |scope| (kind, scope)))
@@ -183,8 +209,47 @@ fn granted(
         settings: source.settings.clone(),
         calls: Arc::new(Semaphore::new(host.cores.saturating_sub(1).max(1))),
         subscriptions,
+        cluster,
         record: TrackRecord::default(),
     }))
+}
+
+/// A client for a service account, if that may see everything the plugin sees. The cache is filled with the host's own
+/// rights, so nothing else would stop a plugin from reading what its account may not.
+async fn reviewed(
+    host: &Host,
+    plugin: &PluginId,
+    account: &str,
+    grants: &Grants,
+) -> Result<Client, LoadError> {
+    let namespace = &host.rollout.inbox.namespace;
+    let cluster = host.cluster.clone().as_service_account(namespace, account);
+    let cluster = cluster.map_err(|error| LoadError::Source { what: error.to_string() })?;
+    let mut missing = Vec::new();
+    for kind in grants.reads() {
+        for scope in &host.rollout.scopes {
+            let (within, place) = match scope {
+                Scope::All => (None, "all namespaces".to_owned()),
+                Scope::Namespace(name) => (Some(name.as_str()), format!("namespace {name}")),
+            };
+            for verb in ["list", "watch"] {
+                let may = cluster.may(verb, kind, within).await;
+                let may = may.map_err(|source| LoadError::Unreviewed {
+                    plugin: plugin.clone(),
+                    account: account.to_owned(),
+                    source: Box::new(source),
+                })?;
+                if !may {
+                    missing.push(format!("{verb} {kind} in {place}"));
+                }
+            }
+        }
+    }
+    if missing.is_empty() {
+        return Ok(cluster);
+    }
+    let account = account.to_owned();
+    Err(LoadError::Denied { plugin: plugin.clone(), account, missing })
 }
 
 /// The one step that makes a revision the active one.

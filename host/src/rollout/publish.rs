@@ -284,7 +284,7 @@ async fn create(eye: &Eye, id: &ObjectId) -> Option<Duration> {
 /// An event on the `Plugin`, or on its ConfigMap while there is none: where `kubectl describe` shows it.
 pub(super) fn event(eye: &Eye, wanted: &Wanted, kind: EventKind, reason: &str, note: &str) {
     let plugin = wanted.object.as_ref().map(|object| (plugin::kind(), object));
-    let source = wanted.config_map.as_ref().map(|object| (config_map(), object));
+    let source = wanted.config_maps.first().map(|object| (config_map(), object));
     let Some((of, object)) = plugin.or(source) else { return };
     let regarding = Regarding { kind: of, key: object.key.clone(), uid: object.uid.clone() };
     let event = Event {

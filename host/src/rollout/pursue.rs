@@ -14,7 +14,7 @@ use host_core::divergence::PlanSummary;
 use host_core::ident::ObjectKey;
 use host_core::limits;
 use host_core::object::StoredObject;
-use host_core::plugin::{HistoryEntry, PluginStatus, Quarantined, Revision, Stage};
+use host_core::plugin::{HistoryEntry, PluginSpec, PluginStatus, Quarantined, Revision, Stage};
 use host_core::rollout::{Canary, CanarySpec, Facts, Next, judge};
 use host_core::selector::Selector;
 use host_core::text;
@@ -109,42 +109,41 @@ impl Eye {
             Err(error) => (None, Some(error)),
         };
         let (spec, told) = read.map(|one| (one.spec, one.status)).unwrap_or_default();
-        let config_map = self.config_map(spec.source.config_map.as_ref().map(|one| &*one.name));
+        let config_maps = self.sources(spec.source.config_map.as_ref().map(|one| &*one.name));
         let source = match (unreadable, spec.revision) {
             (Some(error), _) => Some(Err(error)),
-            (None, Some(pinned)) => Some(self.pinned(pinned, config_map.as_deref(), &spec)),
-            (None, None) => {
-                config_map.as_ref().map(|object| Source::from_config_map(&self.name, object, &spec))
-            }
+            (None, Some(pinned)) => Some(self.pinned(pinned, &config_maps, &spec)),
+            (None, None) if config_maps.is_empty() => None,
+            (None, None) => Some(Source::from_config_maps(&self.name, &config_maps, &spec)),
         };
         let source = source.map(|source| source.map(Arc::new).map_err(Arc::new));
-        Wanted { leading: self.host.is_leading(), object, spec, told, config_map, source }
+        Wanted { leading: self.host.is_leading(), object, spec, told, config_maps, source }
     }
 
-    /// The ConfigMap that a Plugin names, or the one that carries its name.
-    fn config_map(&self, named: Option<&str>) -> Option<Arc<StoredObject>> {
+    /// The ConfigMap that a Plugin names, or those that carry its name, sorted.
+    fn sources(&self, named: Option<&str>) -> Vec<Arc<StoredObject>> {
         let namespace = &self.host.rollout.inbox.namespace;
         if let Some(named) = named {
             self.host.rollout.inbox.follow(named, &self.name);
-            return Self::cached(&self.config_maps, &ObjectKey::new(namespace.as_str(), named));
+            let key = ObjectKey::new(namespace.as_str(), named);
+            return Self::cached(&self.config_maps, &key).into_iter().collect();
         }
-        let view = self.config_maps.store().view().ok()?;
-        let selector = format!("{}={}", text::LABEL_PLUGIN, self.name);
-        let selector = Selector::parse(&selector).ok()?;
+        let Ok(view) = self.config_maps.store().view() else { return Vec::new() };
+        let selector = Selector::parse(&format!("{}={}", text::LABEL_PLUGIN, self.name));
+        let Ok(selector) = selector else { return Vec::new() };
         let mut found = view.select(Some(namespace), None, Some(&selector));
         found.sort_by(|a, b| a.key.cmp(&b.key));
-        found.into_iter().next()
+        found
     }
 
     /// The revision that the user has asked for by name.
     fn pinned(
         &self,
         revision: Revision,
-        config_map: Option<&StoredObject>,
-        spec: &host_core::plugin::PluginSpec,
+        config_maps: &[Arc<StoredObject>],
+        spec: &PluginSpec,
     ) -> Result<Source, LoadError> {
-        let current = config_map.map(|object| Source::from_config_map(&self.name, object, spec));
-        if let Some(Ok(source)) = current
+        if let Ok(source) = Source::from_config_maps(&self.name, config_maps, spec)
             && source.revision == revision
         {
             return Ok(source);
@@ -162,7 +161,7 @@ impl Eye {
                 self.name
             ),
         })?;
-        let source = Source::from_revision(&self.name, &object)?;
+        let source = Source::from_revision(&self.name, object)?;
         if source.revision == revision {
             return Ok(source);
         }
@@ -348,6 +347,10 @@ impl State {
         let active = eye.active();
         if let Some(active) = active.as_ref().filter(|one| one.revision == source.revision) {
             self.withdraw(eye);
+            // Again, if the Plugin was deleted and has taken what was kept with it.
+            if wanted.leading {
+                revisions::keep(eye, wanted, source, active).await;
+            }
             return settled(eye, active);
         }
         if let Some((revision, error)) = &self.refused

@@ -104,7 +104,7 @@ async fn one(
         return (Effect::Same, None);
     };
     let recreated = match &after {
-        Ok(after) => recreated(host, candidate, after).await,
+        Ok(after) => recreated(candidate, after).await,
         Err(_) => BTreeSet::new(),
     };
     (compare(&before, &after, |id| candidate.lookup(id), &recreated), unsound)
@@ -146,7 +146,7 @@ async fn unsoundness(
 
 /// Objects that an apply cannot change: the server is asked, without changing anything, about those that would be
 /// created again.
-async fn recreated(host: &Host, plugin: &LoadedPlugin, proposal: &Proposal) -> BTreeSet<ObjectId> {
+async fn recreated(plugin: &LoadedPlugin, proposal: &Proposal) -> BTreeSet<ObjectId> {
     let mut found = BTreeSet::new();
     for step in proposal.plan.steps() {
         let Step::Apply(apply) = step else { continue };
@@ -154,7 +154,7 @@ async fn recreated(host: &Host, plugin: &LoadedPlugin, proposal: &Proposal) -> B
             apply.live.is_some() && apply.on_immutable != host_core::decision::OnImmutable::Report;
         if may {
             let manager = plugin.field_manager();
-            let answer = host.cluster.try_apply(&apply.id, &manager, &apply.body).await;
+            let answer = plugin.cluster.try_apply(&apply.id, &manager, &apply.body).await;
             if answer.is_err_and(|error| error.kind() == host_kube::ApiErrorKind::Immutable) {
                 found.insert(apply.id.clone());
             }

@@ -60,32 +60,97 @@ fn invalid(what: String) -> LoadError {
     LoadError::Source { what }
 }
 
-fn component(map: &ConfigMap, key: &str, of: &ObjectKey) -> Result<Vec<u8>, LoadError> {
-    match (map.binary_data.get(key), map.data.get(key)) {
-        (Some(encoded), _) => base64::engine::general_purpose::STANDARD
-            .decode(encoded)
-            .map_err(|error| invalid(format!("{key} of ConfigMap {of} is not base64: {error}"))),
-        // Bytes that happen to be UTF-8: kubectl puts them here. No component is, but the error should say so.
-        (None, Some(text)) => Ok(text.as_bytes().to_vec()),
-        (None, None) => Err(invalid(format!(
-            "ConfigMap {of} has no key {key}; create it with `kubectl create configmap --from-file={key}=FILE`"
-        ))),
+/// The component of a ConfigMap, or of several that hold a part each, `plugin.wasm.1-of-3`.
+fn component(maps: &[(ObjectKey, ConfigMap)], key: &str) -> Result<Vec<u8>, LoadError> {
+    let whole = maps.iter().filter(|(_, map)| map.has(key));
+    match whole.collect::<Vec<_>>().as_slice() {
+        [(of, map)] => return map.bytes(key, of),
+        [] => {}
+        [(one, _), (other, _), ..] => {
+            return Err(invalid(format!(
+                "ConfigMaps {one} and {other} both have a key {key}: take the label from one, or name the other in the Plugin's spec.source.configMap"
+            )));
+        }
+    }
+    let mut parts = BTreeMap::new();
+    let mut count = None;
+    for (of, map) in maps {
+        for name in map.keys() {
+            let Some((number, all)) = part(name, key) else { continue };
+            if *count.get_or_insert(all) != all {
+                return Err(invalid(format!(
+                    "ConfigMap {of} has {name}, others have parts of another number: they are of two versions"
+                )));
+            }
+            parts.insert(number, map.bytes(name, of)?);
+        }
+    }
+    let names = || maps.iter().map(|(of, _)| of.to_string()).collect::<Vec<_>>().join(", ");
+    let Some(count) = count else {
+        return Err(invalid(format!(
+            "ConfigMap {} has no key {key}; create it with `kubectl create configmap --from-file={key}=FILE`",
+            names()
+        )));
+    };
+    if let Some(missing) = (1..=count).find(|number| !parts.contains_key(number)) {
+        return Err(invalid(format!(
+            "{key}.{missing}-of-{count} is missing from ConfigMaps {}: `operator-host plugin package` makes all of them",
+            names()
+        )));
+    }
+    Ok(parts.into_values().flatten().collect())
+}
+
+/// Parts of one component. 8 MiB in pieces of 1 MiB, and room for smaller pieces.
+const PARTS_MAX: u32 = 64;
+
+/// Number and count of a part's key.
+fn part(name: &str, key: &str) -> Option<(u32, u32)> {
+    let (number, count) = name.strip_prefix(key)?.strip_prefix('.')?.split_once("-of-")?;
+    let (number, count) = (number.parse().ok()?, count.parse().ok()?);
+    (1..=count).contains(&number).then_some((number, count)).filter(|_| count <= PARTS_MAX)
+}
+
+impl ConfigMap {
+    fn keys(&self) -> impl Iterator<Item = &str> {
+        self.binary_data.keys().chain(self.data.keys()).map(String::as_str)
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.keys().any(|found| found == key)
+    }
+
+    fn bytes(&self, key: &str, of: &ObjectKey) -> Result<Vec<u8>, LoadError> {
+        match (self.binary_data.get(key), self.data.get(key)) {
+            (Some(encoded), _) => {
+                base64::engine::general_purpose::STANDARD.decode(encoded).map_err(|error| {
+                    invalid(format!("{key} of ConfigMap {of} is not base64: {error}"))
+                })
+            }
+            // Bytes that happen to be UTF-8: kubectl puts them here. No component is, but the error should say so.
+            (None, text) => Ok(text.map(|text| text.as_bytes().to_vec()).unwrap_or_default()),
+        }
     }
 }
 
 impl Source {
-    /// From a ConfigMap, as a Plugin's spec wants it.
-    pub(super) fn from_config_map(
+    /// From ConfigMaps, as a Plugin's spec wants it.
+    pub(super) fn from_config_maps(
         name: &str,
-        object: &StoredObject,
+        objects: &[Arc<StoredObject>],
         spec: &PluginSpec,
     ) -> Result<Self, LoadError> {
-        let map: ConfigMap = serde_json::from_str(&object.json).map_err(|error| {
-            invalid(format!("ConfigMap {} cannot be read: {error}", object.key))
-        })?;
+        let read = |object: &Arc<StoredObject>| {
+            let map: ConfigMap = serde_json::from_str(&object.json).map_err(|error| {
+                invalid(format!("ConfigMap {} cannot be read: {error}", object.key))
+            })?;
+            Ok((object.key.clone(), map))
+        };
+        let maps = objects.iter().map(read).collect::<Result<Vec<_>, LoadError>>()?;
         let key = spec.source.config_map.as_ref().map_or(text::KEY_WASM, |source| &source.key);
-        let bytes = component(&map, key, &object.key)?;
-        let settings = settings(map.data.get(text::KEY_SETTINGS).map(String::as_str))?;
+        let bytes = component(&maps, key)?;
+        let text = maps.iter().find_map(|(_, map)| map.data.get(text::KEY_SETTINGS));
+        let settings = settings(text.map(String::as_str))?;
         let source = Self::new(name.to_owned(), &bytes, spec.settings(settings), false)?;
         match &spec.digest {
             Some(pinned) if *pinned != source.digest() => {
@@ -96,8 +161,8 @@ impl Source {
     }
 
     /// From a revision that was kept: with the settings it had, whatever the Plugin says now.
-    pub(super) fn from_revision(name: &str, object: &StoredObject) -> Result<Self, LoadError> {
-        Self::from_config_map(name, object, &PluginSpec::default())
+    pub(super) fn from_revision(name: &str, object: Arc<StoredObject>) -> Result<Self, LoadError> {
+        Self::from_config_maps(name, &[object], &PluginSpec::default())
     }
 
     /// From a file, for development.
@@ -151,8 +216,8 @@ pub(super) struct Wanted {
     pub(super) spec: PluginSpec,
     /// What the host has told before.
     pub(super) told: PluginStatus,
-    /// Where its bytes are, for events.
-    pub(super) config_map: Option<Arc<StoredObject>>,
+    /// Where its bytes are.
+    pub(super) config_maps: Vec<Arc<StoredObject>>,
     /// The newest revision, or why there is none. None: the source is gone.
     pub(super) source: Option<Result<Arc<Source>, Arc<LoadError>>>,
 }
@@ -191,13 +256,34 @@ mod tests {
 
     use super::*;
 
-    fn config_map(json: &str) -> StoredObject {
-        StoredObject::parse(&Kind::new("v1", "ConfigMap"), json).unwrap()
+    fn config_map(json: &str) -> Arc<StoredObject> {
+        Arc::new(StoredObject::parse(&Kind::new("v1", "ConfigMap"), json).unwrap())
     }
 
     fn source(json: &str, spec: &PluginSpec) -> Result<Source, String> {
-        Source::from_config_map("demo", &config_map(json), spec)
-            .map_err(|error| crate::error::chain(&error))
+        sources(&[json], spec)
+    }
+
+    fn sources(json: &[&str], spec: &PluginSpec) -> Result<Source, String> {
+        let maps: Vec<_> = json.iter().map(|json| config_map(json)).collect();
+        Source::from_config_maps("demo", &maps, spec).map_err(|error| crate::error::chain(&error))
+    }
+
+    #[test]
+    fn a_component_may_be_split_over_several_config_maps() {
+        // "\0asm" in two parts.
+        let one = r#"{"metadata":{"name":"p1"},"binaryData":{"plugin.wasm.1-of-2":"AGE="}}"#;
+        let two = r#"{"metadata":{"name":"p2"},"binaryData":{"plugin.wasm.2-of-2":"c20="},"data":{"plugin.yaml":"concurrency: 7"}}"#;
+        let other = r#"{"metadata":{"name":"p3"},"binaryData":{"plugin.wasm.2-of-3":"c20="}}"#;
+        let whole = r#"{"metadata":{"name":"p"},"binaryData":{"plugin.wasm":"AGFzbQ=="}}"#;
+        let spec = PluginSpec::default();
+        let split = sources(&[two, one], &spec).unwrap();
+        assert_eq!(split.digest(), source(whole, &spec).unwrap().digest());
+        assert_eq!(split.settings.concurrency, Some(7));
+        let missing = source(one, &spec).unwrap_err();
+        assert!(missing.contains("plugin.wasm.2-of-2 is missing"), "{missing}");
+        assert!(sources(&[one, other], &spec).unwrap_err().contains("two versions"));
+        assert!(sources(&[whole, whole], &spec).unwrap_err().contains("both have a key"));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -18,6 +18,9 @@ use crate::watch;
 
 /// A look at an object before it is written must not hold the write up when etcd is away.
 const LOOK_DEADLINE: Duration = Duration::from_secs(2);
+
+/// Whom a host asks for; whether it may is the API server's to say.
+const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 
 /// Why a connection is closed without an answer.
 #[derive(Debug)]
@@ -58,7 +61,7 @@ impl Passing {
         let Asked { method, path, query } = &self.asked;
         let uri = if query.is_empty() { path.clone() } else { format!("{path}?{query}") };
         let mut request = Request::builder().method(method).uri(uri);
-        for name in [header::ACCEPT, header::CONTENT_TYPE] {
+        for name in [header::ACCEPT, header::CONTENT_TYPE, IMPERSONATE_USER] {
             if let Some(value) = self.headers.get(&name) {
                 request = request.header(name, value);
             }

@@ -10,6 +10,7 @@
 
 use std::time::{Duration, Instant};
 
+use futures::StreamExt as _;
 use it::api::{Api, path};
 use it::condition;
 use it::rig::Staged;
@@ -126,4 +127,55 @@ async fn a_plugin_that_forgets_everything_once_loses_nothing() {
     assert_eq!(uids().await, before);
     let deletions = rig.proxy.since(mark).deletions();
     assert!(deletions.is_empty(), "{deletions}");
+}
+
+/// Children of one parent, made by somebody else.
+const MANY: usize = 10_000;
+
+/// How many of them are made at a time. They are changed one by one: the API server is not what is measured.
+const AT_ONCE: usize = 32;
+
+#[tokio::test]
+#[ignore = "a measurement of three minutes, for a quiet machine"]
+async fn ten_thousand_children_of_one_parent_do_not_slow_the_others() {
+    let rig = staged().await.rig(&["crowded", "peaceful"]).await.unwrap();
+    latencies(&rig.api, "peaceful", 3).await;
+    let before = latencies(&rig.api, "peaceful", 50).await;
+    rig.api.puppet("crowded", "p", &json!({"own": ["mine"], "text": "one"})).await.unwrap();
+    let parent = told(&rig.api, "crowded", "p", "Applied").await;
+    let owner = json!({"apiVersion": "it.operator-host.dev/v1", "kind": "Puppet", "name": "p",
+        "uid": parent["metadata"]["uid"], "controller": true});
+    let write = async |number: usize, text: &str| {
+        let name = format!("child-{number:05}");
+        let body = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "ownerReferences": [owner]}, "data": {"text": text}});
+        rig.api.apply(&path("configmaps", "crowded", &name), &body).await.unwrap();
+    };
+    let all = async |count: usize, text: &str, at_once: usize| {
+        let writes = futures::stream::iter((0..count).map(|number| write(number, text)));
+        writes.for_each_concurrent(at_once, |write| write).await;
+    };
+    all(MANY, "first", AT_ONCE).await;
+    let runs = async || {
+        let of = |what: &str| format!("controller_runtime_reconcile_time_seconds_{what}");
+        let puppet = ["controller=\"puppet\""];
+        let count = rig.host.metric(&of("count"), &puppet).await.unwrap();
+        (count, rig.host.metric(&of("sum"), &puppet).await.unwrap())
+    };
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let alone = latencies(&rig.api, "peaceful", 50).await;
+    let (count_before, sum_before) = runs().await;
+    let ((), busy) = tokio::join!(all(500, "second", 1), latencies(&rig.api, "peaceful", 50));
+    let (count, sum) = runs().await;
+    let median = |sorted: &[Duration]| sorted[sorted.len() / 2];
+    let runs = count - count_before;
+    eprintln!(
+        "others, median: {:?} before, {:?} beside {MANY} children, {:?} while 500 of them change; \
+         {runs} runs of their parent, {:.1} ms each",
+        median(&before),
+        median(&alone),
+        median(&busy),
+        (sum - sum_before) / runs.max(1.0) * 1_000.0,
+    );
+    assert!(median(&alone) <= median(&before) * 3, "children at rest slow the others");
 }

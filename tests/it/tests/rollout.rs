@@ -13,8 +13,8 @@
 use std::process::{Command, Output};
 
 use devcluster::wait_for;
-use faults::{Asked, Moment};
-use it::api::path;
+use faults::{Asked, Fault, Moment};
+use it::api::{Api, path};
 use it::rig::{Rig, Staged};
 use it::{HOST, PATIENCE, condition, host_binary, plugin_at};
 use serde_json::{Value, json};
@@ -40,10 +40,16 @@ impl Stage {
         let start = || async { (Staged::with_plugin_kind().await.unwrap(), Mutex::const_new(())) };
         let (staged, turn) = STAGED.get_or_init(start).await;
         let turn = turn.lock().await;
+        // What the test before has left: nothing of it is wanted any more, and whatever follows may act.
+        let clean = json!({"rollout": {"policy": "Always"}});
+        let patch = json!([{"op": "replace", "path": "/spec", "value": clean}]);
+        let api = Api::new(&staged.cluster).unwrap();
+        let existed = api.json_patch(&plugin(), &patch).await.is_ok();
         let rig = staged.rig(&[namespace]).await.unwrap();
         let stage = Self { rig, namespace, _turn: turn };
-        // What the test before has left: its revision is approved, whatever it did.
-        stage.set(json!({"rollout": {"policy": "Always"}})).await;
+        if !existed {
+            stage.set(clean).await;
+        }
         stage.settled().await;
         for name in puppets {
             let pulled = json!({"own": [name], "text": "one"});
@@ -460,4 +466,91 @@ async fn a_package_is_all_that_a_cluster_needs() {
     {
         assert!(applied.contains(kind), "{applied}");
     }
+}
+
+#[tokio::test]
+async fn a_plugin_does_what_its_service_account_may_and_no_more() {
+    let stage = Stage::new("account", &["a"], json!({})).await;
+    let (staged, _) = STAGED.get().unwrap();
+    let impersonation = it::root().unwrap().join("deploy/impersonation");
+    let apply = ["apply", "--server-side", "-k", impersonation.to_str().unwrap()];
+    staged.cluster.kubectl(&apply).await.unwrap();
+    staged.cluster.kubectl(&["-n", HOST, "create", "serviceaccount", "limited"]).await.unwrap();
+    let before = stage.settled().await;
+    let spec = |text: &str| {
+        let rollout = json!({"policy": "Always"});
+        json!({"serviceAccountName": "limited", "config": {"suffix": text}, "rollout": rollout})
+    };
+    // It may see nothing, so the plugin sees nothing through the host's cache either.
+    stage.set(spec("-1")).await;
+    let refused = stage.held("PluginAccessDenied").await;
+    let message = condition(&refused, "Authorized", "message");
+    assert!(message.contains("limited") && message.contains("list v1/ConfigMap"), "{message}");
+    assert_eq!(revision(&refused, "active"), revision(&before, "active"));
+    // It may see everything and write all but ConfigMaps.
+    let manifests = r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: limited, namespace: account}
+rules:
+  - {apiGroups: [""], resources: [configmaps], verbs: [get, list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: limited, namespace: account}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: limited}
+subjects: [{kind: ServiceAccount, name: limited, namespace: operator-host}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: puppets, namespace: account}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: operator-host-puppet}
+subjects: [{kind: ServiceAccount, name: limited, namespace: operator-host}]
+"#;
+    staged.cluster.kubectl_stdin(&["apply", "-f", "-"], manifests).await.unwrap();
+    stage.set(spec("-2")).await;
+    stage.settled().await;
+    let at = path("puppets", "account", "a");
+    let told = stage.rig.api.until("the refusal to be told", &at, |parent| {
+        condition(parent, "Reconciled", "reason") == "Forbidden"
+    });
+    let told = told.await.unwrap();
+    let message = condition(&told, "Reconciled", "message");
+    assert!(message.contains("system:serviceaccount:operator-host:limited"), "{message}");
+    assert_eq!(stage.text_now("a").await, "one");
+}
+
+#[tokio::test]
+async fn a_parent_that_leaves_in_the_middle_of_a_swap_leaves_by_the_new_revision() {
+    let stage = Stage::new("leaving", &[], json!({})).await;
+    let api = &stage.rig.api;
+    let hold = path("configmaps", "leaving", "hold");
+    let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "hold"}});
+    api.apply(&hold, &body).await.unwrap();
+    let spec = json!({"own": ["a"], "text": "one", "waitForGone": "hold"});
+    api.puppet("leaving", "p", &spec).await.unwrap();
+    stage.text("a", "one").await;
+    let parent = path("puppets", "leaving", "p");
+    api.delete(&parent, "Background").await.unwrap();
+    stage.set(json!({"config": {"suffix": "-two"}, "rollout": {"policy": "Always"}})).await;
+    stage.settled().await;
+    stage.text("a", "one-two").await;
+    api.get(&parent).await.expect("it has not finished");
+    api.delete(&hold, "Background").await.unwrap();
+    api.until_gone(&parent).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_api_server_that_is_away_in_the_middle_of_a_swap_only_delays_it() {
+    let stage = Stage::new("away", &["a"], json!({})).await;
+    let away = stage.rig.proxy.inject(Fault::Refuse(503), Asked::is_write);
+    let rollout = json!({"maxChangedPercent": 100});
+    stage.set(json!({"config": {"suffix": "-two"}, "rollout": rollout})).await;
+    wait_for("writes to be refused", PATIENCE, || async { Ok((away.hits() > 2).then_some(())) })
+        .await
+        .unwrap();
+    assert_eq!(stage.text_now("a").await, "one");
+    drop(away);
+    stage.settled().await;
+    stage.text("a", "one-two").await;
 }
