@@ -156,6 +156,9 @@ pub fn judge(facts: &Facts<'_>) -> Next {
     }
 }
 
+/// Why a revision that was taken back is held.
+pub const QUARANTINED: &str = "Quarantined";
+
 fn objection(facts: &Facts<'_>) -> Option<(&'static str, String)> {
     if facts.paused {
         return Some(("Paused", "the Plugin is paused: resume it to go on".to_owned()));
@@ -164,7 +167,7 @@ fn objection(facts: &Facts<'_>) -> Option<(&'static str, String)> {
         return None;
     }
     if let Some(why) = facts.quarantined {
-        return Some(("Quarantined", format!("it was taken back before: {why}")));
+        return Some((QUARANTINED, format!("it was taken back before: {why}")));
     }
     match facts.spec.policy {
         Policy::Always => None,

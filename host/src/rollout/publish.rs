@@ -139,8 +139,7 @@ impl Told {
             None => condition("Shadowed", None, reason, message),
         });
         conditions.push(condition("Promoted", Some(candidate.is_none()), reason, message));
-        let taken_back = reason == "Quarantined";
-        let degraded = refused || taken_back;
+        let degraded = refused || at(Stage::RolledBack);
         let (why, text) = if degraded { (reason, message) } else { ("AsExpected", "") };
         conditions.push(condition("Degraded", Some(degraded), why, text));
         conditions.push(match eye.active() {

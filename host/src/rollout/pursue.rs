@@ -15,7 +15,7 @@ use host_core::ident::ObjectKey;
 use host_core::limits;
 use host_core::object::StoredObject;
 use host_core::plugin::{HistoryEntry, PluginSpec, PluginStatus, Quarantined, Revision, Stage};
-use host_core::rollout::{Canary, CanarySpec, Facts, Next, judge};
+use host_core::rollout::{Canary, CanarySpec, Facts, Next, Policy, QUARANTINED, judge};
 use host_core::selector::Selector;
 use host_core::text;
 use host_kube::Subscription;
@@ -407,7 +407,9 @@ impl State {
             // Warm: the leader decides, and its status tells.
             return Told::stage(source, &version, Stage::Held, "Standby", "the leader decides");
         }
-        if let (Some(active), None) = (active, &candidate.plan) {
+        // Who wants it to act whatever it does need not wait for what it would do.
+        let asked = wanted.spec.rollout.policy != Policy::Always;
+        if let (Some(active), None, true) = (active, &candidate.plan, asked) {
             if let Err(problem) = shadow::ready(&plugin).await {
                 let message = format!("it cannot be tried: {problem}");
                 let told = Told::stage(source, &version, Stage::Shadowing, "Unobserved", &message);
@@ -443,7 +445,8 @@ impl State {
         match next {
             Next::Promote => self.promote(eye, wanted, source, &plugin).await,
             Next::Hold { reason, message } => {
-                let told = Told::stage(source, &version, Stage::Held, reason, &message);
+                let stage = if reason == QUARANTINED { Stage::RolledBack } else { Stage::Held };
+                let told = Told::stage(source, &version, stage, reason, &message);
                 publish::event(
                     eye,
                     wanted,

@@ -45,32 +45,62 @@ impl Account {
     }
 
     fn flow_schema(self, class: &str) -> Value {
+        match class {
+            OTHER => {
+                let rule = json!({
+                    "subjects": self.subjects(),
+                    "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+                });
+                self.schema_of(class, 11, &rule)
+            }
+            // The first that matches counts: events before their verbs.
+            EVENTS => self.schema_of(class, 10, &self.rule("*", EVENTS)),
+            verb => self.schema_of(class, 11, &self.rule(verb, "*")),
+        }
+    }
+
+    fn subjects(self) -> Value {
         let account = json!({"name": self.name, "namespace": self.name});
-        let subjects = json!([{"kind": "ServiceAccount", "serviceAccount": account}]);
-        let resources = |verb: &str, resource: &str| {
-            json!([{
+        json!([{"kind": "ServiceAccount", "serviceAccount": account}])
+    }
+
+    fn rule(self, verb: &str, resource: &str) -> Value {
+        json!({
+            "subjects": self.subjects(),
+            "resourceRules": [{
                 "verbs": [verb], "apiGroups": ["*"], "resources": [resource],
                 "namespaces": ["*"], "clusterScope": true,
-            }])
-        };
-        let rule = match class {
-            OTHER => json!({
-                "subjects": subjects,
-                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-            }),
-            EVENTS => json!({"subjects": subjects, "resourceRules": resources("*", "events")}),
-            verb => json!({"subjects": subjects, "resourceRules": resources(verb, "*")}),
-        };
+            }],
+        })
+    }
+
+    fn schema_of(self, class: &str, precedence: u32, rule: &Value) -> Value {
         json!({
             "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "FlowSchema",
             "metadata": {"name": self.schema(class)},
             "spec": {
                 "priorityLevelConfiguration": {"name": "exempt"},
-                // The first that matches counts: events before their verbs.
-                "matchingPrecedence": if class == EVENTS { 10 } else { 11 },
+                "matchingPrecedence": precedence,
                 "rules": [rule],
             },
         })
+    }
+
+    /// Has requests for one resource counted apart from now on, whatever the verb: they are no longer among the others.
+    pub(crate) async fn count_apart(
+        self,
+        cluster: &DevCluster,
+        class: &str,
+        resource: &str,
+    ) -> anyhow::Result<()> {
+        let schema = self.schema_of(class, 9, &self.rule("*", resource));
+        cluster.kubectl_stdin(&["apply", "-f", "-"], &schema.to_string()).await?;
+        Ok(())
+    }
+
+    /// Requests so far of a class that is counted apart.
+    pub(crate) async fn requests_apart(self, api: &Api, class: &str) -> anyhow::Result<u64> {
+        Ok(counted(&api.metrics().await?, &self.schema(class)))
     }
 
     /// Requests so far.

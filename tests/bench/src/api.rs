@@ -8,7 +8,7 @@ use futures::{AsyncBufRead, TryFutureExt as _};
 use http::Request;
 use kube::Client;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Creates and changes in flight at once; more than this server answers faster.
 const IN_FLIGHT: usize = 16;
@@ -29,7 +29,8 @@ pub(crate) enum Resource {
 }
 
 impl Resource {
-    fn path(self, namespace: &str) -> String {
+    /// The collection.
+    pub(crate) fn path(self, namespace: &str) -> String {
         match self {
             Self::Parents => {
                 format!("/apis/bench.operator-host.dev/v1/namespaces/{namespace}/tutorials")
@@ -103,6 +104,30 @@ impl Api {
         from: &str,
     ) -> anyhow::Result<impl AsyncBufRead + use<>> {
         let path = format!("{}?watch=true&resourceVersion={from}", resource.path(namespace));
+        Ok(self.client.request_stream(Request::get(path).body(vec![])?).await?)
+    }
+
+    /// Anything, whole.
+    pub(crate) async fn get(&self, path: &str) -> anyhow::Result<Value> {
+        let request = Request::get(path).body(vec![])?;
+        self.client.request(request).await.with_context(|| format!("reading {path}"))
+    }
+
+    /// Changes anything by a JSON merge patch; gives what has become of it.
+    pub(crate) async fn merge(&self, path: &str, patch: &Value) -> anyhow::Result<Value> {
+        let request = Request::patch(path)
+            .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
+            .body(serde_json::to_vec(patch)?)?;
+        self.client.request(request).await.with_context(|| format!("changing {path}"))
+    }
+
+    /// One event a line, of any kind.
+    pub(crate) async fn follow(
+        &self,
+        path: &str,
+        from: &str,
+    ) -> anyhow::Result<impl AsyncBufRead + use<>> {
+        let path = format!("{path}?watch=true&resourceVersion={from}");
         Ok(self.client.request_stream(Request::get(path).body(vec![])?).await?)
     }
 

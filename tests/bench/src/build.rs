@@ -25,20 +25,55 @@ pub(crate) struct Built {
     pub(crate) peer: PathBuf,
 }
 
-/// Builds everything, showing the compilers' progress.
-pub(crate) fn all() -> anyhow::Result<Built> {
+/// What `bench-swap` needs.
+#[derive(Clone, Debug)]
+pub(crate) struct SwapBuilt {
+    /// The repository.
+    pub(crate) root: PathBuf,
+    /// The host's binary, release profile.
+    pub(crate) host: PathBuf,
+    /// The same logic as often as it was asked for, each time as other bytes.
+    pub(crate) plugins: Vec<PathBuf>,
+}
+
+/// Builds the host, and the benchmark's plugin under `count` build ids.
+pub(crate) fn for_swaps(count: usize) -> anyhow::Result<SwapBuilt> {
+    let (root, target, folder) = places()?;
+    binaries(&root)?;
+    let host = target.join("release/operator-host");
+    let plugins = (0..count).map(|number| {
+        let (id, out) = (format!("swap-{number}"), folder.join(format!("swap-{number}.wasm")));
+        plugin(&host, &root, "tests/bench/plugin", &out, &["--build-id", &id])?;
+        Ok(out)
+    });
+    let plugins = plugins.collect::<anyhow::Result<_>>()?;
+    Ok(SwapBuilt { root, host, plugins })
+}
+
+/// The repository, cargo's target directory, and the one for what only the benchmarks need.
+fn places() -> anyhow::Result<(PathBuf, PathBuf, PathBuf)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let root = root.canonicalize().context("cannot find the repository")?;
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let folder = target.join("bench");
     std::fs::create_dir_all(&folder).context("cannot create the build directory")?;
+    Ok((root, target, folder))
+}
+
+fn binaries(root: &Path) -> anyhow::Result<()> {
     let cargo = std::env::var_os("CARGO").map_or_else(|| "cargo".into(), PathBuf::from);
     // All in one go: built alone, each would select other features of what they share.
     let mut build = Command::new(&cargo);
     build.args(["build", "--release", "--bins", "--examples", "--package", "operator-host"]);
     build.args(["--package", "operator-host-kit", "--package", "host-kube"]);
-    run(build.current_dir(&root))?;
+    run(build.current_dir(root))
+}
+
+/// Builds everything, showing the compilers' progress.
+pub(crate) fn all() -> anyhow::Result<Built> {
+    let (root, target, folder) = places()?;
+    binaries(&root)?;
     let built = Built {
         host: target.join("release/operator-host"),
         plugin: folder.join("tutorial.wasm"),
@@ -47,14 +82,14 @@ pub(crate) fn all() -> anyhow::Result<Built> {
         peer: peer(&root)?,
         root,
     };
-    plugin(&built, "tests/bench/plugin", &built.plugin)?;
-    plugin(&built, "plugins/hello", &built.failing_plugin)?;
+    plugin(&built.host, &built.root, "tests/bench/plugin", &built.plugin, &[])?;
+    plugin(&built.host, &built.root, "plugins/hello", &built.failing_plugin, &[])?;
     Ok(built)
 }
 
-fn plugin(built: &Built, source: &str, out: &Path) -> anyhow::Result<()> {
-    let mut build = Command::new(built.host.with_file_name("operator-host-kit"));
-    run(build.args(["build", source, "--out"]).arg(out).current_dir(&built.root))
+fn plugin(host: &Path, root: &Path, source: &str, out: &Path, more: &[&str]) -> anyhow::Result<()> {
+    let mut build = Command::new(host.with_file_name("operator-host-kit"));
+    run(build.args(["build", source, "--out"]).arg(out).args(more).current_dir(root))
 }
 
 /// Go keeps what it has compiled and notices what has changed; only the linking is done again. The name says the

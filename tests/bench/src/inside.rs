@@ -44,17 +44,22 @@ impl fmt::Display for Inside {
 
 /// Asks a host.
 pub(crate) async fn of(address: SocketAddr) -> anyhow::Result<Inside> {
+    Ok(read(&get(address, "/metrics").await?))
+}
+
+/// What a host answers, the head included.
+pub(crate) async fn get(address: SocketAddr, path: &str) -> anyhow::Result<String> {
     let ask = async {
         let mut stream = TcpStream::connect(address).await?;
         let request =
-            format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+            format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
         Ok::<_, std::io::Error>(answer)
     };
     match tokio::time::timeout(DEADLINE, ask).await {
-        Ok(answer) => Ok(read(&answer.context("the host does not serve its metrics")?)),
+        Ok(answer) => answer.with_context(|| format!("the host does not serve {path}")),
         Err(_) => bail!("the host does not answer on {address}"),
     }
 }

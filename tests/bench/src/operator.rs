@@ -1,5 +1,6 @@
 //! The candidates as processes.
 
+use std::ffi::OsStr;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -81,14 +82,34 @@ impl Operator {
         kubeconfig: &Path,
         log: PathBuf,
     ) -> anyhow::Result<Self> {
-        let (mut command, metrics) = match candidate {
+        let started = match candidate {
             Candidate::Host | Candidate::HostBesideFailing => {
-                let (mut command, address) = (Command::new(&built.host), free_address()?);
-                command.args(["run", "--listen", &address.to_string()]);
-                (command, Some(address))
+                return Self::host(&built.host, kubeconfig, log, &[]);
             }
-            Candidate::Peer => (Command::new(&built.peer), None),
+            Candidate::Peer => Self::spawn(Command::new(&built.peer), None, kubeconfig, log),
         };
+        started.with_context(|| format!("cannot start {}", candidate.title()))
+    }
+
+    /// Starts a host, with further arguments.
+    pub(crate) fn host(
+        binary: &Path,
+        kubeconfig: &Path,
+        log: PathBuf,
+        arguments: &[&OsStr],
+    ) -> anyhow::Result<Self> {
+        let (mut command, address) = (Command::new(binary), free_address()?);
+        command.args(["run", "--listen", &address.to_string()]).args(arguments);
+        let started = Self::spawn(command, Some(address), kubeconfig, log);
+        started.context("cannot start the host")
+    }
+
+    fn spawn(
+        mut command: Command,
+        metrics: Option<SocketAddr>,
+        kubeconfig: &Path,
+        log: PathBuf,
+    ) -> anyhow::Result<Self> {
         let output = std::fs::File::create(&log)
             .with_context(|| format!("cannot create {}", log.display()))?;
         let child = command
@@ -98,10 +119,20 @@ impl Operator {
             .stdout(output.try_clone()?)
             .stderr(output)
             .kill_on_drop(true)
-            .spawn()
-            .with_context(|| format!("cannot start {}", candidate.title()))?;
+            .spawn()?;
         let pid = child.id().context("the process has ended at once")?;
         Ok(Self { child, pid, log, metrics })
+    }
+
+    /// Where a host answers.
+    pub(crate) fn address(&self) -> anyhow::Result<SocketAddr> {
+        self.metrics.context("only the host answers")
+    }
+
+    /// Its log so far.
+    pub(crate) fn log(&self) -> anyhow::Result<String> {
+        std::fs::read_to_string(&self.log)
+            .with_context(|| format!("cannot read {}", self.log.display()))
     }
 
     /// What it has used so far.

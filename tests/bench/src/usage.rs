@@ -7,6 +7,8 @@ use anyhow::Context as _;
 pub(crate) struct Usage {
     /// User and system time since the start, seconds.
     pub(crate) cpu_s: f64,
+    /// The resident set now, bytes.
+    pub(crate) rss_bytes: u64,
     /// The largest resident set so far, bytes.
     pub(crate) rss_peak_bytes: u64,
 }
@@ -18,10 +20,14 @@ pub(crate) fn of(pid: u32) -> anyhow::Result<Usage> {
         std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))
     };
     let ticks = ticks(&read("stat")?).context("/proc/PID/stat has another form")?;
-    let kib = peak_kib(&read("status")?).context("/proc/PID/status has no VmHWM")?;
+    let status = read("status")?;
+    let bytes = |field: &str| {
+        let kib = kib(&status, field).with_context(|| format!("/proc/PID/status has no {field}"));
+        kib.map(|kib| kib * 1024)
+    };
     #[expect(clippy::cast_precision_loss, reason = "a benchmark's ticks fit 52 bits")]
     let cpu_s = ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
-    Ok(Usage { cpu_s, rss_peak_bytes: kib * 1024 })
+    Ok(Usage { cpu_s, rss_bytes: bytes("VmRSS:")?, rss_peak_bytes: bytes("VmHWM:")? })
 }
 
 /// `utime`, `stime`, `cutime`, `cstime`: fields 14 to 17, counted behind the command's closing parenthesis, which may itself hold spaces.
@@ -31,8 +37,8 @@ fn ticks(stat: &str) -> Option<u64> {
     fields.map(|field| field.parse::<u64>().ok()).sum()
 }
 
-fn peak_kib(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+fn kib(status: &str, field: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
@@ -44,7 +50,9 @@ mod tests {
     fn reads_what_the_kernel_writes() {
         let stat = "7 (a ) b) S 1 7 7 0 -1 4194560 100 0 0 0 150 50 9 9 20 0 4 0 100 0 0";
         assert_eq!(ticks(stat), Some(218));
-        assert_eq!(peak_kib("Name:\tx\nVmHWM:\t  5120 kB\nVmRSS:\t 1 kB\n"), Some(5120));
-        assert!(of(std::process::id()).unwrap().rss_peak_bytes > 0);
+        let status = "Name:\tx\nVmHWM:\t  5120 kB\nVmRSS:\t 1 kB\n";
+        assert_eq!((kib(status, "VmHWM:"), kib(status, "VmRSS:")), (Some(5120), Some(1)));
+        let usage = of(std::process::id()).unwrap();
+        assert!(usage.rss_peak_bytes >= usage.rss_bytes && usage.rss_bytes > 0);
     }
 }

@@ -4,6 +4,8 @@
 //! The peer also opens a TCP connection to each pod that has an address; no provider does that here, and in the
 //! benchmark no pod has one.
 
+use std::hint::black_box;
+
 use operator_host_sdk::{Context, Decision, Descriptor, Desired, Kind, ObjectQuery, Plugin, Stop};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -53,12 +55,16 @@ impl Plugin for TutorialPlugin {
     type Parent = Tutorial;
 
     fn describe() -> Descriptor {
-        Descriptor::new("tutorial", env!("CARGO_PKG_VERSION"), TUTORIAL)
-            .owns([STATEFUL_SET])
-            .reads([POD])
+        // `bench-swap` makes plugins of other names out of this one by replacing both names in its data. Without the
+        // black boxes they would be numbers in its code.
+        let (name, parent) = (black_box("tutorial"), black_box(TUTORIAL));
+        Descriptor::new(name, env!("CARGO_PKG_VERSION"), parent).owns([STATEFUL_SET]).reads([POD])
     }
 
     fn reconcile(ctx: &Context<Tutorial>) -> Result<Decision, Stop> {
+        if ctx.config("fault") == Some("panic") {
+            fail();
+        }
         let meta = ctx.meta();
         let replicas = ctx.parent.spec.replicas;
         let pods: Vec<Pod> =
@@ -70,6 +76,12 @@ impl Plugin for TutorialPlugin {
             .requeue_after_secs(RESYNC_SECONDS);
         decision.status(&TutorialStatus { phase, ready_replicas })
     }
+}
+
+/// What `bench-swap` asks for: a revision that has to be taken back.
+#[expect(clippy::panic, reason = "a fault that is asked for")]
+fn fail() -> ! {
+    panic!("the configuration asks for a fault")
 }
 
 fn stateful_set(name: &str, replicas: u32) -> Value {
