@@ -6,6 +6,8 @@
 //!
 //! **Invariant:** a revision that cannot be loaded changes nothing: the active one keeps running.
 
+mod eye;
+mod inbox;
 mod load;
 mod publish;
 mod pursue;
@@ -25,17 +27,18 @@ use host_core::divergence::PlanSummary;
 use host_core::ident::Kind;
 use host_core::plugin;
 use host_core::text;
-use host_kube::{Change, Scope, Status, Subscription};
+use host_kube::{Scope, Status, Subscription};
 use host_wasm::{Compiler, Engine};
 use serde::{Deserialize, Serialize};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::error::chain;
 use crate::plugins::LoadedPlugin;
 use crate::run::Host;
+use eye::Eye;
+pub(crate) use inbox::Inbox;
 use publish::LastWritten;
-use pursue::Eye;
 use source::Source;
 
 /// How often a development file is looked at.
@@ -50,78 +53,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn config_map() -> Kind {
     Kind::new("v1", "ConfigMap")
-}
-
-/// Which plugins something has changed for. Bounded by the number of plugins.
-#[derive(Debug)]
-pub(crate) struct Inbox {
-    namespace: String,
-    known: Mutex<Known>,
-    wake: Notify,
-}
-
-#[derive(Debug, Default)]
-struct Known {
-    /// Rollouts by plugin.
-    rollouts: BTreeMap<String, Arc<Notify>>,
-    /// Plugins by the ConfigMap their spec names.
-    followers: BTreeMap<String, String>,
-    /// Plugins that nobody pursues yet.
-    new: BTreeSet<String>,
-}
-
-impl Inbox {
-    /// Wakes the rollout of a plugin, or has one started.
-    fn note(&self, plugin: &str) {
-        let mut known = lock(&self.known);
-        if let Some(rollout) = known.rollouts.get(plugin) {
-            rollout.notify_one();
-        } else {
-            known.new.insert(plugin.to_owned());
-            self.wake.notify_one();
-        }
-    }
-
-    /// A plugin takes its bytes from a ConfigMap that does not carry its name.
-    fn follow(&self, config_map: &str, plugin: &str) {
-        lock(&self.known).followers.insert(config_map.to_owned(), plugin.to_owned());
-    }
-
-    /// Notes a change if it is one of a plugin.
-    pub(crate) fn changed(&self, change: &Change) {
-        if *change.key.namespace != *self.namespace {
-            return;
-        }
-        if *change.kind == plugin::kind() {
-            return self.note(&change.key.name);
-        }
-        if *change.kind != config_map() {
-            return;
-        }
-        let sides = change.old.iter().chain(&change.new);
-        for name in sides.filter_map(|object| object.labels.get(text::LABEL_PLUGIN)) {
-            self.note(name);
-        }
-        let follower = lock(&self.known).followers.get(&*change.key.name).cloned();
-        if let Some(follower) = follower {
-            self.note(&follower);
-        }
-    }
-
-    fn wake_all(&self) {
-        for rollout in lock(&self.known).rollouts.values() {
-            rollout.notify_one();
-        }
-    }
-
-    /// The next plugin that nobody pursues yet.
-    fn take_new(&self) -> Option<(String, Arc<Notify>)> {
-        let mut known = lock(&self.known);
-        let name = known.new.pop_first()?;
-        let wake = Arc::new(Notify::new());
-        known.rollouts.insert(name.clone(), Arc::clone(&wake));
-        Some((name, wake))
-    }
 }
 
 /// What a candidate would do, for `operator-host plugin plan`.
@@ -193,7 +124,7 @@ impl Rollout {
         settings: Option<PathBuf>,
     ) -> (Self, Sources) {
         let sources = plugin.map_or(Sources::Cluster, |file| Sources::File(file, settings));
-        let inbox = Inbox { namespace, known: Mutex::default(), wake: Notify::new() };
+        let inbox = Inbox::new(namespace);
         let rollout = Self {
             engine,
             compiler,
@@ -309,9 +240,7 @@ async fn watch_cluster(host: &Arc<Host>) {
             };
             rollouts.spawn(eye.pursue());
         }
-        if !rollout.ready.swap(true, Ordering::Relaxed)
-            && lock(&rollout.inbox.known).rollouts.is_empty()
-        {
+        if !rollout.ready.swap(true, Ordering::Relaxed) && rollout.inbox.is_idle() {
             tracing::warn!(
                 namespace = rollout.inbox.namespace,
                 "no plugin yet: waiting for a ConfigMap with the label {} and a key {}",
@@ -319,7 +248,7 @@ async fn watch_cluster(host: &Arc<Host>) {
                 text::KEY_WASM
             );
         }
-        rollout.inbox.wake.notified().await;
+        rollout.inbox.new_ones().await;
     }
 }
 

@@ -80,7 +80,8 @@ pub const PLAN_FIELDS: usize = 3;
 /// Differences in a Plugin's status: at 0.5 KB each, 5 KB of an object that people print.
 pub const PLAN_DIFFERENCES: usize = 10;
 
-/// Runs of a new revision before its share of failures counts: with fewer, one failure is a fifth of all.
+/// Runs of a new revision, and of the one before, from which their shares of failures are compared: with fewer, one
+/// failure is more than a twentieth.
 pub const PROBATION_RUNS_MIN: u64 = 20;
 
 /// How many percent more of a new revision's runs may fail than of the one before.

@@ -224,9 +224,10 @@ impl Runs {
         (self.failed.saturating_mul(100)).checked_div(self.total).unwrap_or(0)
     }
 
-    /// Whether these go clearly worse than those of the revision before. Few runs prove nothing.
+    /// Whether these go clearly worse than those of the revision before. Few runs prove nothing, on either side: after
+    /// a restart nothing is known of the revision before.
     pub fn is_worse_than(&self, before: &Self) -> bool {
-        self.total >= limits::PROBATION_RUNS_MIN
+        self.total.min(before.total) >= limits::PROBATION_RUNS_MIN
             && self.percent() > before.percent() + limits::PROBATION_PERCENT
     }
 }

@@ -17,8 +17,9 @@ use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 
 use super::config_map;
+use super::eye::Eye;
 use super::load::LoadError;
-use super::pursue::{Eye, State};
+use super::pursue::State;
 use super::source::{Source, Wanted};
 use crate::error::chain;
 use crate::plugins::LoadedPlugin;

@@ -13,7 +13,8 @@ use host_kube::{ApiErrorKind, Propagation};
 use serde_json::json;
 
 use super::config_map;
-use super::pursue::{Eye, State};
+use super::eye::Eye;
+use super::pursue::State;
 use super::source::{Source, Wanted};
 use crate::error::chain;
 use crate::plugins::LoadedPlugin;

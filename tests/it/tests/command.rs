@@ -128,6 +128,31 @@ fn crds_prints_what_the_component_carries() {
 }
 
 #[test]
+fn crds_without_a_file_prints_the_hosts_own_kind() {
+    let output = run(&["crds"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (kind, api) = ("kind: CustomResourceDefinition", "name: plugins.plugins.operator-host.dev");
+    assert!(text.contains(kind) && text.contains(api), "{text}");
+}
+
+#[test]
+fn a_file_is_packaged_with_what_it_asks_for_and_checked() {
+    let file = redis().to_string_lossy();
+    let output = run(&["plugin", "package", &file]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in ["kind: ConfigMap", "kind: Plugin", "kind: ClusterRole\n", "poddisruptionbudgets"] {
+        assert!(text.contains(part), "no {part}");
+    }
+    let output = run(&["plugin", "check", &file]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let manifest = root().unwrap().join("Cargo.toml");
+    let output = run(&["plugin", "replay", &manifest.to_string_lossy(), "--with", &file]);
+    assert!(stderr(&output).contains("is no recording"), "{}", stderr(&output));
+}
+
+#[test]
 fn completions_are_generated() {
     let output = run(&["completions", "bash"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("complete -F"));
