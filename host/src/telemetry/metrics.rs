@@ -4,6 +4,7 @@
 //! dashboards work; `operator_host_` is ours. The dashboard and the alerts in `deploy/monitoring` use both.
 
 use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use host_core::queue::{LaneReport, Priority};
@@ -139,6 +140,8 @@ pub(crate) struct Metrics {
     relists: Family<ByInformer, Counter>,
     cpu: Counter<f64, AtomicU64>,
     resident: Gauge,
+    /// One scrape at a time: each clears what it fills.
+    scraping: Mutex<()>,
 }
 
 impl Metrics {
@@ -180,6 +183,7 @@ impl Metrics {
             staleness: add(r, "operator_host_informer_staleness_seconds", "Time since the API server was last heard of", Family::default()),
             relists: add(r, "operator_host_informer_relists", "Whole lists taken", Family::default()),
             registry,
+            scraping: Mutex::new(()),
         }
     }
 
@@ -251,6 +255,7 @@ impl Metrics {
 
     /// The text for a scrape.
     pub(crate) fn render(&self, host: &Host) -> Result<String, std::fmt::Error> {
+        let _alone = self.scraping.lock().unwrap_or_else(PoisonError::into_inner);
         self.info.clear();
         self.depth.clear();
         for plugin in host.plugins.all() {
