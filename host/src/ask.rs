@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
+use crate::config::ParentArgs;
+
 /// How long the host may take to answer: it looks into its own memory.
 const DEADLINE: Duration = Duration::from_secs(5);
 
@@ -30,6 +32,12 @@ pub(crate) fn ask(host: SocketAddr, path: &str, query: &[(&str, &str)]) -> anyho
         bail!("{}", text.trim_end());
     }
     Ok(text)
+}
+
+/// Asks about one parent.
+pub(crate) fn ask_about(parent: &ParentArgs, path: &str) -> anyhow::Result<String> {
+    let ParentArgs { kind, name, namespace, host } = parent;
+    ask(host.host, path, &[("kind", kind), ("namespace", namespace), ("name", name)])
 }
 
 /// Where to ask a host that listens on this address.

@@ -145,9 +145,9 @@ pub(crate) struct PlanArgs {
     pub(crate) output: Option<PathBuf>,
 }
 
-/// Whose runs to take.
+/// Which parent a host is asked about.
 #[derive(Debug, Args)]
-pub(crate) struct RecordArgs {
+pub(crate) struct ParentArgs {
     /// The parent's kind, for example `RedisCluster`
     pub(crate) kind: String,
     /// Its name
@@ -158,6 +158,14 @@ pub(crate) struct RecordArgs {
     /// Which host to ask
     #[command(flatten)]
     pub(crate) host: HostArgs,
+}
+
+/// Whose runs to take.
+#[derive(Debug, Args)]
+pub(crate) struct RecordArgs {
+    /// Which parent's
+    #[command(flatten)]
+    pub(crate) parent: ParentArgs,
     /// Write to a file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -198,16 +206,9 @@ pub(crate) struct PackageArgs {
 /// Which parent is to be explained.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// The parent's kind, for example `RedisCluster`
-    pub(crate) kind: String,
-    /// Its name
-    pub(crate) name: String,
-    /// Its namespace; empty for a cluster-scoped parent
-    #[arg(short, long, default_value = "default")]
-    pub(crate) namespace: String,
-    /// Which host to ask
+    /// Which parent
     #[command(flatten)]
-    pub(crate) host: HostArgs,
+    pub(crate) parent: ParentArgs,
     /// Print the answer as JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -271,9 +271,8 @@ impl fmt::Display for Explanation {
 /// `operator-host explain`: asks a running host and prints the answer.
 #[expect(clippy::print_stdout, reason = "what the command is for")]
 pub(crate) fn command(args: ExplainArgs) -> anyhow::Result<()> {
-    let ExplainArgs { kind, name, namespace, host, json } = args;
-    let query = [("kind", &*kind), ("namespace", &*namespace), ("name", &*name)];
-    let text = crate::ask::ask(host.host, "/debug/explain", &query)?;
+    let ExplainArgs { parent, json } = args;
+    let text = crate::ask::ask_about(&parent, "/debug/explain")?;
     if json {
         println!("{text}");
     } else {

@@ -45,7 +45,8 @@ pub(crate) fn package(args: &PackageArgs) -> anyhow::Result<()> {
     print(&out)
 }
 
-fn packed(bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
+/// As a ConfigMap carries a component.
+pub(crate) fn packed(bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     encoder.write_all(bytes).context("packing the component")?;
     encoder.finish().context("packing the component")

@@ -78,9 +78,8 @@ impl RecordingFile {
 
 /// `plugin record`.
 pub(crate) fn record(args: RecordArgs) -> anyhow::Result<()> {
-    let RecordArgs { kind, name, namespace, host, output } = args;
-    let query = [("kind", &*kind), ("namespace", &*namespace), ("name", &*name)];
-    let text = crate::ask::ask(host.host, "/debug/recordings", &query)?;
+    let RecordArgs { parent, output } = args;
+    let text = crate::ask::ask_about(&parent, "/debug/recordings")?;
     match output {
         Some(file) => {
             std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))

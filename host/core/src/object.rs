@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use crate::ident::{Kind, ObjectKey};
 use crate::text;
@@ -158,6 +159,15 @@ impl StoredObject {
     /// The owner that is the controller.
     pub fn controller(&self) -> Option<&Owner> {
         self.owners.iter().find(|owner| owner.controller)
+    }
+
+    /// Its status, if it has one.
+    pub fn status(&self) -> Option<Map<String, Value>> {
+        #[derive(Deserialize)]
+        struct Object {
+            status: Option<Map<String, Value>>,
+        }
+        serde_json::from_str::<Object>(&self.json).ok().and_then(|object| object.status)
     }
 
     /// Whether `self` differs from `other` only in what a status write changes.

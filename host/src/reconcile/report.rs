@@ -8,7 +8,6 @@ use host_core::plan::Contested;
 use host_core::queue::ParentKey;
 use host_core::status::{Reconciled, merge};
 use host_kube::{ApiErrorKind, Regarding};
-use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::Run;
@@ -156,12 +155,8 @@ async fn write(
     desired: Option<Map<String, Value>>,
     reconciled: &Reconciled,
 ) -> Result<Option<(host_core::ident::ObjectId, Expected)>, Error> {
-    #[derive(Deserialize)]
-    struct Parent {
-        status: Option<Map<String, Value>>,
-    }
     let parent = &observation.parent.object;
-    let live = serde_json::from_str::<Parent>(&parent.json).ok().and_then(|parent| parent.status);
+    let live = parent.status();
     let now = crate::telemetry::now();
     let Some(status) = merge(live.as_ref(), desired, reconciled, parent.generation, &now) else {
         return Ok(None);

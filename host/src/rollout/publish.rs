@@ -187,7 +187,7 @@ pub(super) async fn publish(
     let mut last = Arc::clone(&eye.written.0).lock_owned().await;
     // As it is now: what was looked at may be older than the last write.
     let object = eye.current().unwrap_or_else(|| Arc::clone(object));
-    let live = live_status(&object.json);
+    let live = object.status().unwrap_or_default();
     let status = status(eye, state, told, &object, &live)?;
     if status == live && last.as_ref().is_none_or(|last| *last == status) {
         return None;
@@ -252,15 +252,6 @@ fn verdict(state: &State, told: &Told) -> &'static str {
         (Some(_), Some(plan)) => plan.verdict(),
         (Some(candidate), None) => candidate.stage.as_str(),
     }
-}
-
-fn live_status(json: &str) -> Map<String, Value> {
-    #[derive(serde::Deserialize)]
-    struct Object {
-        status: Option<Map<String, Value>>,
-    }
-    let object = serde_json::from_str::<Object>(json).ok();
-    object.and_then(|object| object.status).unwrap_or_default()
 }
 
 /// A plugin's ConfigMap alone is enough: its `Plugin` appears by itself.

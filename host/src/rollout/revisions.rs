@@ -1,6 +1,5 @@
 //! Revisions that have acted, kept as immutable ConfigMaps: what a restart runs and what a rollback goes back to.
 
-use std::io::Read as _;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -17,6 +16,7 @@ use super::eye::Eye;
 use super::pursue::State;
 use super::source::{Source, Wanted};
 use crate::error::chain;
+use crate::package::packed;
 use crate::plugins::LoadedPlugin;
 
 /// The name of the ConfigMap that keeps a revision.
@@ -35,7 +35,7 @@ pub(super) async fn keep(eye: &Eye, wanted: &Wanted, source: &Arc<Source>, plugi
         let source = Arc::clone(source);
         tokio::task::spawn_blocking(move || packed(source.captured.bytes())).await
     };
-    let Ok(Some(packed)) = packed else {
+    let Ok(Ok(packed)) = packed else {
         tracing::warn!(
             plugin = &*eye.name,
             "revision {} cannot be packed to be kept",
@@ -74,13 +74,6 @@ pub(super) async fn keep(eye: &Eye, wanted: &Wanted, source: &Arc<Source>, plugi
             );
         }
     }
-}
-
-fn packed(bytes: &[u8]) -> Option<Vec<u8>> {
-    let mut packed = Vec::new();
-    let mut encoder = flate2::read::GzEncoder::new(bytes, flate2::Compression::best());
-    encoder.read_to_end(&mut packed).ok()?;
-    Some(packed)
 }
 
 /// Removes what is beyond the history limit; never what acts, nor what acted just before it.
