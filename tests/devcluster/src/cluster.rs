@@ -40,13 +40,28 @@ pub struct Options {
     pub operator_host_binary: Option<PathBuf>,
     /// Kept after shutdown; without it a temporary directory is used and removed.
     pub state_dir: Option<PathBuf>,
+    /// A node whose lease is this old is not ready, and its pods leave it a little later. Longer than anything takes
+    /// the control plane away, or nodes are lost with it; [`Options::SHORT_NODE_GRACE`] to see a node die.
+    pub node_grace: Duration,
     /// No progress on stderr.
     pub quiet: bool,
 }
 
+impl Options {
+    /// Eight missed heartbeats.
+    pub const SHORT_NODE_GRACE: Duration = Duration::from_secs(8);
+}
+
 impl Default for Options {
     fn default() -> Self {
-        Self { nodes: 2, operator_host_binary: None, state_dir: None, quiet: false }
+        Self {
+            nodes: 2,
+            operator_host_binary: None,
+            state_dir: None,
+            // The controller manager's own default.
+            node_grace: Duration::from_secs(50),
+            quiet: false,
+        }
     }
 }
 
@@ -108,6 +123,7 @@ impl DevCluster {
             Arc::clone(&block),
             &state.path,
             Arc::clone(&spawner),
+            options.node_grace,
         );
         servers.start(&server_client).await?;
         let site = Arc::new(Site::new(SiteParts {

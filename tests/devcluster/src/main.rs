@@ -76,7 +76,8 @@ async fn main() -> Result<()> {
                 nodes,
                 operator_host_binary: host_binary,
                 state_dir: Some(state),
-                quiet: false,
+                node_grace: Options::SHORT_NODE_GRACE,
+                ..Options::default()
             })
             .await
         }

@@ -1,7 +1,7 @@
 //! The running control plane: etcd, kube-apiserver, kube-controller-manager, and their flags.
 //!
 //! What differs from a production set-up: etcd does not fsync; endpoint controllers are off
-//! (endpoint slices refuse loopback addresses); dead nodes are noticed in seconds; no kube-scheduler
+//! (endpoint slices refuse loopback addresses); pods leave dead nodes in seconds; no kube-scheduler
 //! (the process node binds pods itself).
 
 use std::net::Ipv4Addr;
@@ -17,8 +17,6 @@ use crate::block::AddressBlock;
 use crate::pki::Pki;
 use crate::process::{Daemon, Spawner};
 
-/// A node whose lease is this old is not ready (real default 50 s). Leases are renewed every second.
-const NODE_GRACE: &str = "8s";
 /// Pods leave an unreachable node after this many seconds (real default 300).
 const UNREACHABLE_TOLERATION_S: &str = "5";
 /// The API server starts in 4 s on an idle 2-core machine; this is for a busy one.
@@ -35,6 +33,7 @@ pub(crate) struct Servers {
     logs: PathBuf,
     data: PathBuf,
     spawner: Arc<Spawner>,
+    node_grace: Duration,
     etcd: Option<Daemon>,
     apiserver: Option<Daemon>,
     controllers: Option<Daemon>,
@@ -47,6 +46,7 @@ impl Servers {
         block: Arc<AddressBlock>,
         state: &Path,
         spawner: Arc<Spawner>,
+        node_grace: Duration,
     ) -> Self {
         let (logs, data) = (state.join("logs"), state.join("etcd"));
         Self {
@@ -56,6 +56,7 @@ impl Servers {
             logs,
             data,
             spawner,
+            node_grace,
             etcd: None,
             apiserver: None,
             controllers: None,
@@ -224,7 +225,7 @@ impl Servers {
             format!("--controllers=*,-{}", off.join(",-")),
             format!("--root-ca-file={}", pki.ca_certificate.display()),
             format!("--service-account-private-key-file={}", pki.service_account_key.display()),
-            format!("--node-monitor-grace-period={NODE_GRACE}"),
+            format!("--node-monitor-grace-period={}s", self.node_grace.as_secs()),
             "--node-monitor-period=1s".to_owned(),
             "--node-eviction-rate=10".to_owned(),
             "--kube-api-qps=200".to_owned(),

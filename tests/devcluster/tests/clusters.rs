@@ -51,7 +51,8 @@ async fn two_clusters_at_once_and_nothing_left_of_either() {
 
 #[tokio::test]
 async fn what_dies_comes_back() {
-    let cluster = start().await;
+    let options = Options { node_grace: Options::SHORT_NODE_GRACE, ..Options::default() };
+    let cluster = DevCluster::start(options).await.unwrap();
     apply(&cluster, &redis_manifest("hurt", 1)).await;
     let before = ready_pod(&cluster, "hurt", "redis-0", |_| true).await;
     redis(&ip(&before), "SET key kept").await.unwrap();

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{NodeInfo, Site, status};
 
-/// The node controller's grace here is 8 s.
+/// The node controller's grace is at least 8 s, see [`crate::Options::node_grace`].
 const BEAT: Duration = Duration::from_secs(1);
 /// Named in managedFields.
 pub(crate) const MANAGER: &str = "devcluster-node";
