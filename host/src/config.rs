@@ -80,6 +80,8 @@ pub(crate) enum PluginCommand {
     Replay(ReplayArgs),
     /// Check a plugin file: contract, imports, size, and determinism on recorded snapshots; exits with 1 if it fails
     Check(CheckArgs),
+    /// Push a plugin file to an OCI registry and print its reference by digest
+    Push(PushArgs),
     /// Print what a cluster needs to run a plugin file: ConfigMap, Plugin with grants, RBAC, CRDs
     Package(PackageArgs),
     /// Say what a plugin file is: contract, parent kind, what it needs, imports, size, digest
@@ -201,6 +203,27 @@ pub(crate) struct PackageArgs {
     /// The host's service account
     #[arg(long, default_value = "operator-host")]
     pub(crate) service_account: String,
+    /// The component's signature, DER or base64
+    #[arg(long, value_name = "FILE", conflicts_with = "oci")]
+    pub(crate) signature: Option<PathBuf>,
+    /// Take the component from a registry instead of a ConfigMap: what `plugin push` prints
+    #[arg(long, value_name = "REFERENCE")]
+    pub(crate) oci: Option<String>,
+}
+
+/// What to push, and where.
+#[derive(Debug, Args)]
+pub(crate) struct PushArgs {
+    /// The plugin file, plain, gzip or zstd
+    pub(crate) file: PathBuf,
+    /// Registry, repository and tag: registry.example.com/team/plugin:1.0.0. Credentials are those of `docker login`
+    pub(crate) reference: String,
+    /// The component's signature, DER or base64
+    #[arg(long, value_name = "FILE")]
+    pub(crate) signature: Option<PathBuf>,
+    /// Trust these certificate authorities too (PEM)
+    #[arg(long, env = "OPERATOR_HOST_REGISTRY_CA", value_name = "FILE")]
+    pub(crate) registry_ca: Option<PathBuf>,
 }
 
 /// Which parent is to be explained.
@@ -248,6 +271,12 @@ pub(crate) struct RunArgs {
     /// Keep compiled plugins here, so that a restart does not compile again
     #[arg(long, env = "OPERATOR_HOST_CACHE_DIR", value_name = "DIRECTORY")]
     pub(crate) cache_dir: Option<PathBuf>,
+    /// Run only plugins that are signed by a key of this PEM file (ECDSA P-256; `openssl` and `cosign` sign)
+    #[arg(long, env = "OPERATOR_HOST_PLUGIN_KEYS", value_name = "FILE")]
+    pub(crate) plugin_keys: Option<PathBuf>,
+    /// Trust these certificate authorities for OCI registries too (PEM)
+    #[arg(long, env = "OPERATOR_HOST_REGISTRY_CA", value_name = "FILE")]
+    pub(crate) registry_ca: Option<PathBuf>,
     /// Run every parent at least this often, for example 10h or 30m
     #[arg(long, env = "OPERATOR_HOST_RESYNC", default_value = "10h", value_parser = duration)]
     pub(crate) resync: Duration,

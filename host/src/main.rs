@@ -13,10 +13,12 @@ mod plugins;
 mod providers;
 mod reconcile;
 mod recordings;
+mod registry;
 mod replay;
 mod rollout;
 mod run;
 mod serve;
+mod signature;
 mod telemetry;
 
 use std::process::ExitCode;
@@ -58,6 +60,7 @@ fn plugin(command: PluginCommand) -> anyhow::Result<ExitCode> {
         PluginCommand::Record(args) => replay::record(args)?,
         PluginCommand::Replay(args) => return replay::replay(&args),
         PluginCommand::Check(args) => return replay::check(&args),
+        PluginCommand::Push(args) => package::push(&args)?,
         PluginCommand::Package(args) => package::package(&args)?,
         PluginCommand::Inspect { file, json } => inspect::inspect(&file, json)?,
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::path::Path;
 
 use anyhow::Context as _;
 use base64::Engine as _;
@@ -10,25 +11,31 @@ use host_core::ident::Kind;
 use host_core::plugin;
 use host_core::snapshot::Descriptor;
 use host_core::text;
+use host_wasm::CapturedPlugin;
 use serde_json::{Value, json};
 
-use crate::config::PackageArgs;
-use crate::operate::print;
+use crate::config::{PackageArgs, PushArgs};
+use crate::operate::{block_on, print};
+use crate::registry::Registries;
+use crate::signature::Signature;
 
 /// Bytes of one ConfigMap: the values of one may have 1,048,576.
 const PART_BYTES: usize = 1_000_000;
 
 /// Prints the manifests.
 pub(crate) fn package(args: &PackageArgs) -> anyhow::Result<()> {
-    let PackageArgs { file, namespace, service_account } = args;
+    let PackageArgs { file, namespace, service_account, signature, oci } = args;
     let plugin = crate::inspect::load(file)?;
     let descriptor = plugin.descriptor();
     host_core::grants::Grants::as_asked(descriptor)?;
-    let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let packed = packed(&bytes)?;
-    let mut documents = config_maps(descriptor, namespace, &packed);
+    let mut documents = Vec::new();
+    if oci.is_none() {
+        let signature = signature.as_deref().map(read_signature).transpose()?;
+        let packed = packed(&component(file)?)?;
+        documents = config_maps(descriptor, namespace, &packed, signature.as_ref());
+    }
     documents.extend([
-        plugin_object(descriptor, namespace),
+        plugin_object(descriptor, namespace, oci.as_deref()),
         cluster_role(descriptor),
         binding(descriptor, namespace, service_account),
     ]);
@@ -45,6 +52,35 @@ pub(crate) fn package(args: &PackageArgs) -> anyhow::Result<()> {
     print(&out)
 }
 
+/// `plugin push`: pushes a component and prints its reference by digest.
+pub(crate) fn push(args: &PushArgs) -> anyhow::Result<()> {
+    let PushArgs { file, reference, signature, registry_ca } = args;
+    let plugin = crate::inspect::load(file)?;
+    let descriptor = plugin.descriptor();
+    let annotations = BTreeMap::from([
+        ("org.opencontainers.image.title".to_owned(), descriptor.name.clone()),
+        ("org.opencontainers.image.version".to_owned(), descriptor.version.clone()),
+    ]);
+    let signature = signature.as_deref().map(read_signature).transpose()?;
+    let registries = Registries::new(registry_ca.as_deref())?;
+    let component = component(file)?;
+    let pushed = block_on(async {
+        Ok(registries.push(reference, component, annotations, signature.as_ref()).await?)
+    });
+    print(&format!("{}\n", pushed?))
+}
+
+/// The component of a plugin file, unpacked.
+fn component(file: &Path) -> anyhow::Result<Vec<u8>> {
+    let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    Ok(CapturedPlugin::new(&file.display().to_string(), &bytes)?.bytes().to_vec())
+}
+
+fn read_signature(file: &Path) -> anyhow::Result<Signature> {
+    let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    Signature::read(&bytes).map_err(|why| anyhow::anyhow!("{}: {why}", file.display()))
+}
+
 /// As a ConfigMap carries a component.
 pub(crate) fn packed(bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
@@ -56,39 +92,66 @@ fn labels(descriptor: &Descriptor) -> Value {
     json!({text::LABEL_PLUGIN: descriptor.name})
 }
 
-/// One, or one for each part of a component that is too large for one.
-fn config_maps(descriptor: &Descriptor, namespace: &str, packed: &[u8]) -> Vec<Value> {
-    let parts: Vec<&[u8]> = packed.chunks(PART_BYTES).collect();
-    let count = parts.len();
-    let name = |number: usize| match count {
-        1 => (format!("{}-plugin", descriptor.name), text::KEY_WASM.to_owned()),
-        _ => (
-            format!("{}-plugin-{number}", descriptor.name),
-            format!("{}.{number}-of-{count}", text::KEY_WASM),
-        ),
+/// What one ConfigMap has of a component.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// The ConfigMap's name.
+    pub(crate) name: String,
+    /// Its `data`.
+    pub(crate) data: BTreeMap<&'static str, String>,
+    /// Its `binaryData`.
+    pub(crate) binary_data: BTreeMap<String, String>,
+}
+
+/// A packed component in one ConfigMap, or in one for each part of it that fits; text goes to the first.
+pub(crate) fn parts(name: &str, packed: &[u8], data: BTreeMap<&'static str, String>) -> Vec<Part> {
+    let count = packed.len().div_ceil(PART_BYTES);
+    let mut data = Some(data);
+    let part = |(index, part): (usize, &[u8])| {
+        let number = index + 1;
+        let (name, key) = if count == 1 {
+            (name.to_owned(), text::KEY_WASM.to_owned())
+        } else {
+            (format!("{name}-{number}"), format!("{}.{number}-of-{count}", text::KEY_WASM))
+        };
+        let binary_data = BTreeMap::from([(key, STANDARD.encode(part))]);
+        Part { name, data: data.take().unwrap_or_default(), binary_data }
     };
-    let config_map = |(index, part): (usize, &&[u8])| {
-        let (name, key) = name(index + 1);
+    packed.chunks(PART_BYTES).enumerate().map(part).collect()
+}
+
+fn config_maps(
+    descriptor: &Descriptor,
+    namespace: &str,
+    packed: &[u8],
+    signature: Option<&Signature>,
+) -> Vec<Value> {
+    let data = signature.map(|signature| (text::KEY_SIGNATURE, signature.text()));
+    let parts = parts(&format!("{}-plugin", descriptor.name), packed, data.into_iter().collect());
+    let config_map = |part: Part| {
         json!({
             "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": name, "namespace": namespace, "labels": labels(descriptor)},
-            "binaryData": {key: STANDARD.encode(part)},
+            "metadata": {"name": part.name, "namespace": namespace, "labels": labels(descriptor)},
+            "binaryData": part.binary_data, "data": part.data,
         })
     };
-    parts.iter().enumerate().map(config_map).collect()
+    parts.into_iter().map(config_map).collect()
 }
 
 /// Grants what the component asks for: whoever applies this has read it.
-fn plugin_object(descriptor: &Descriptor, namespace: &str) -> Value {
+fn plugin_object(descriptor: &Descriptor, namespace: &str, oci: Option<&str>) -> Value {
     let providers: BTreeMap<&str, Value> =
         descriptor.providers.iter().map(|provider| (provider.as_str(), json!([]))).collect();
+    let grants = json!({
+        "owns": descriptor.owns, "reads": descriptor.reads,
+        "patches": descriptor.patches, "providers": providers,
+    });
+    let mut spec = BTreeMap::from([("grants", grants)]);
+    spec.extend(oci.map(|reference| ("source", json!({"oci": {"reference": reference}}))));
     json!({
         "apiVersion": plugin::API_VERSION, "kind": "Plugin",
         "metadata": {"name": descriptor.name, "namespace": namespace},
-        "spec": {"grants": {
-            "owns": descriptor.owns, "reads": descriptor.reads,
-            "patches": descriptor.patches, "providers": providers,
-        }},
+        "spec": spec,
     })
 }
 

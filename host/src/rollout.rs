@@ -10,6 +10,7 @@ mod eye;
 mod inbox;
 mod load;
 mod publish;
+mod pull;
 mod pursue;
 mod revisions;
 mod shadow;
@@ -35,10 +36,13 @@ use tokio::task::JoinSet;
 
 use crate::error::chain;
 use crate::plugins::LoadedPlugin;
+use crate::registry::Registries;
 use crate::run::Host;
+use crate::signature::Keys;
 use eye::Eye;
 pub(crate) use inbox::Inbox;
 use publish::LastWritten;
+use pull::Pulls;
 use source::Source;
 
 /// How often a development file is looked at.
@@ -94,6 +98,7 @@ pub(crate) struct Rollout {
     compiler: Compiler,
     compiling: Arc<Semaphore>,
     scopes: Vec<Scope>,
+    trust: Trust,
     inbox: Arc<Inbox>,
     ready: AtomicBool,
     /// What is wrong with the sources, for /readyz.
@@ -103,6 +108,15 @@ pub(crate) struct Rollout {
     lanes: Mutex<BTreeMap<String, u32>>,
     plans: Mutex<BTreeMap<String, Arc<PlanReport>>>,
     setbacks: Mutex<BTreeMap<String, Arc<AtomicU64>>>,
+}
+
+/// Whose plugins are run.
+#[derive(Debug)]
+pub(crate) struct Trust {
+    /// Who has to have signed them.
+    pub(crate) keys: Keys,
+    /// Where they are pulled from.
+    pub(crate) registries: Registries,
 }
 
 /// What a rollout task reads from.
@@ -120,6 +134,7 @@ impl Rollout {
         compiler: Compiler,
         namespace: String,
         scopes: Vec<Scope>,
+        trust: Trust,
         plugin: Option<PathBuf>,
         settings: Option<PathBuf>,
     ) -> (Self, Sources) {
@@ -130,6 +145,7 @@ impl Rollout {
             compiler,
             compiling: Arc::new(Semaphore::new(1)),
             scopes,
+            trust,
             inbox: Arc::new(inbox),
             ready: AtomicBool::new(false),
             waiting_for: Mutex::new("the plugins have not been read yet".to_owned()),
@@ -237,6 +253,7 @@ async fn watch_cluster(host: &Arc<Host>) {
                 config_maps: Arc::clone(&config_maps),
                 plugins: Arc::clone(&plugins),
                 written: LastWritten::default(),
+                pulls: Pulls::default(),
             };
             rollouts.spawn(eye.pursue());
         }

@@ -23,7 +23,9 @@ use crate::dispatch::{Dispatch, Record, Work};
 use crate::election::Election;
 use crate::plugins::Plugins;
 use crate::recordings::Recordings;
-use crate::rollout::{Inbox, Rollout};
+use crate::registry::Registries;
+use crate::rollout::{Inbox, Rollout, Trust};
+use crate::signature::Keys;
 use crate::telemetry::{self, Metrics};
 use crate::{inspect, reconcile, serve};
 
@@ -84,6 +86,8 @@ async fn start(args: RunArgs) -> anyhow::Result<()> {
         plugin_settings,
         listen,
         cache_dir,
+        plugin_keys,
+        registry_ca,
         resync,
         max_concurrent_reconciles,
         leader_elect,
@@ -92,6 +96,10 @@ async fn start(args: RunArgs) -> anyhow::Result<()> {
         log: _,
         log_format: _,
     } = args;
+    let trust = Trust {
+        keys: plugin_keys.as_deref().map(Keys::read).transpose()?.unwrap_or_default(),
+        registries: Registries::new(registry_ca.as_deref())?,
+    };
     let listener = serve::bind(listen).await?;
     let metrics = Arc::new(Metrics::new());
     let observe = Arc::clone(&metrics);
@@ -108,7 +116,7 @@ async fn start(args: RunArgs) -> anyhow::Result<()> {
     let client = client.gated(election.gate.clone());
     let scopes = scopes(watch_namespace);
     let (rollout, sources) =
-        Rollout::new(engine, compiler, namespace, scopes, plugin, plugin_settings);
+        Rollout::new(engine, compiler, namespace, scopes, trust, plugin, plugin_settings);
     let informers = informers(&client, seed, Arc::clone(&dispatch), rollout.inbox());
     let (recorder, recording) = Recorder::start(client.clone(), SystemTime::now());
     let host = Arc::new(Host {

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -93,11 +94,45 @@ pub struct InvalidRevision(String);
 /// Where a plugin's bytes come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "!(has(self.configMap) && has(self.oci))",
+    "message": "name one source: configMap or oci",
+}]))]
 pub struct PluginSource {
     /// A ConfigMap in the same namespace.
     /// Default: the one with the label `operator-host.dev/plugin` and this Plugin's name as its value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_map: Option<ConfigMapSource>,
+    /// An OCI artifact: what `operator-host plugin push` makes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oci: Option<OciSource>,
+}
+
+/// An OCI artifact with a component, as the CNCF's layout for Wasm artifacts has it: one layer `application/wasm`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OciSource {
+    /// Registry, repository and tag, or digest: `registry.example.com/team/redis:1.4.0`, or with `@sha256:…`.
+    #[schemars(length(min = 1, max = 512))]
+    pub reference: String,
+    /// A Secret of type `kubernetes.io/dockerconfigjson` in the same namespace. The host needs the right to get it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub pull_secret_name: Option<String>,
+    /// How often a tag is looked up again, in seconds. A digest is pulled once. Default 300.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 10, max = 86_400))]
+    pub interval_seconds: Option<u32>,
+}
+
+/// Seconds between two looks at a tag, unless a Plugin says otherwise.
+const INTERVAL_SECONDS: u32 = 300;
+
+impl OciSource {
+    /// Between two looks at a tag.
+    pub fn interval(&self) -> Duration {
+        Duration::from_secs(self.interval_seconds.unwrap_or(INTERVAL_SECONDS).into())
+    }
 }
 
 /// A ConfigMap with a component.

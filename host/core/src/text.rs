@@ -31,6 +31,12 @@ pub const ANNOTATION_ABANDON: &str = "operator-host.dev/abandon";
 /// Key of a plugin ConfigMap's component, plain.
 pub const KEY_WASM: &str = "plugin.wasm";
 
+/// Key of the signature of a plugin ConfigMap's component.
+pub const KEY_SIGNATURE: &str = "plugin.wasm.sig";
+
+/// Annotation on the layer of an OCI artifact: the signature of the component in it, in base64.
+pub const ANNOTATION_SIGNATURE: &str = "operator-host.dev/signature";
+
 /// Key of a plugin ConfigMap's settings: grants, configuration, limits.
 pub const KEY_SETTINGS: &str = "plugin.yaml";
 

@@ -13,10 +13,14 @@ use tokio::sync::Notify;
 
 use super::load::LoadError;
 use super::publish::LastWritten;
+use super::pull::Pulls;
 use super::revisions;
 use super::source::{Fingerprint, PluginObject, Source, Wanted};
 use crate::plugins::LoadedPlugin;
 use crate::run::Host;
+
+/// A revision that is wanted, or why there is none.
+type Wish = Result<Arc<Source>, Arc<LoadError>>;
 
 /// What a rollout looks at.
 #[derive(Clone)]
@@ -31,6 +35,7 @@ pub(super) struct Eye {
     pub(super) config_maps: Arc<Subscription>,
     pub(super) plugins: Arc<Subscription>,
     pub(super) written: LastWritten,
+    pub(super) pulls: Pulls,
 }
 
 impl Eye {
@@ -70,13 +75,14 @@ impl Eye {
         };
         let (spec, told) = read.map(|one| (one.spec, one.status)).unwrap_or_default();
         let config_maps = self.sources(spec.source.config_map.as_ref().map(|one| &*one.name));
-        let source = match (unreadable, spec.revision) {
-            (Some(error), _) => Some(Err(error)),
-            (None, Some(pinned)) => Some(self.pinned(pinned, &config_maps, &spec)),
-            (None, None) if config_maps.is_empty() => None,
-            (None, None) => Some(Source::from_config_maps(&self.name, &config_maps, &spec)),
+        let source = match unreadable {
+            Some(error) => Some(Err(Arc::new(error))),
+            None => self.source(&config_maps, &spec),
         };
-        let source = source.map(|source| source.map(Arc::new).map_err(Arc::new));
+        let source = match spec.revision {
+            Some(pinned) => Some(self.pinned(pinned, source)),
+            None => source,
+        };
         Wanted { leading: self.host.is_leading(), object, spec, told, config_maps, source }
     }
 
@@ -96,37 +102,49 @@ impl Eye {
         found
     }
 
+    /// What the source holds.
+    fn source(&self, config_maps: &[Arc<StoredObject>], spec: &PluginSpec) -> Option<Wish> {
+        let pulled = self.pulls.latest(self, spec);
+        let read = match (&spec.source.oci, pulled) {
+            (Some(_), Some(Ok(artifact))) => Source::from_artifact(&self.name, artifact, spec),
+            (Some(_), Some(Err(error))) => return Some(Err(error)),
+            (Some(oci), None) => Err(LoadError::Pulling { reference: oci.reference.clone() }),
+            (None, _) if config_maps.is_empty() => return None,
+            (None, _) => Source::from_config_maps(&self.name, config_maps, spec),
+        };
+        Some(read.map(Arc::new).map_err(Arc::new))
+    }
+
     /// The revision that the user has asked for by name.
-    fn pinned(
-        &self,
-        revision: Revision,
-        config_maps: &[Arc<StoredObject>],
-        spec: &PluginSpec,
-    ) -> Result<Source, LoadError> {
-        if let Ok(source) = Source::from_config_maps(&self.name, config_maps, spec)
-            && source.revision == revision
-        {
-            return Ok(source);
+    fn pinned(&self, revision: Revision, source: Option<Wish>) -> Wish {
+        match source {
+            Some(Ok(source)) if source.revision == revision => Ok(source),
+            Some(_) | None => self.kept(revision).map(Arc::new).map_err(Arc::new),
         }
-        self.kept(revision)
     }
 
     /// A revision that was kept.
     pub(super) fn kept(&self, revision: Revision) -> Result<Source, LoadError> {
-        let namespace = self.host.rollout.inbox.namespace.as_str();
-        let key = ObjectKey::new(namespace, revisions::name(&self.name, revision));
-        let object = Self::cached(&self.config_maps, &key).ok_or_else(|| LoadError::Source {
-            what: format!(
-                "revision {revision} is neither in the source nor kept as ConfigMap {key}; `operator-host plugin history {}` shows what is",
-                self.name
-            ),
-        })?;
-        let source = Source::from_revision(&self.name, object)?;
+        let objects = revisions::kept(self, revision);
+        if objects.is_empty() {
+            return Err(LoadError::Source {
+                what: format!(
+                    "revision {revision} is neither in the source nor kept as ConfigMap {}; `operator-host plugin history {}` shows what is",
+                    revisions::name(&self.name, revision),
+                    self.name
+                ),
+            });
+        }
+        let source = Source::from_revision(&self.name, &objects)?;
         if source.revision == revision {
             return Ok(source);
         }
         Err(LoadError::Source {
-            what: format!("ConfigMap {key} holds revision {}, not its own", source.revision),
+            what: format!(
+                "ConfigMap {} holds revision {}, not its own",
+                revisions::name(&self.name, revision),
+                source.revision
+            ),
         })
     }
 

@@ -13,7 +13,9 @@ use tokio::time::Instant;
 
 use super::source::Source;
 use crate::plugins::{LoadedPlugin, TrackRecord};
+use crate::registry::RegistryError;
 use crate::run::Host;
+use crate::signature::Unsigned;
 
 /// How often a sweep that waits looks whether its version is still the active one.
 const SYNC_LOOK: Duration = Duration::from_secs(5);
@@ -32,6 +34,27 @@ pub(crate) enum LoadError {
         "its bytes are {found}, but the Plugin's spec.digest is {pinned}: change one of the two"
     )]
     OtherDigest { found: String, pinned: String },
+    /// Nothing has come from the registry yet.
+    #[error("{reference} is being pulled")]
+    Pulling { reference: String },
+    /// The registry did not give it.
+    #[error("pulling the plugin")]
+    Pull(#[source] Box<RegistryError>),
+    /// What the registry wants to know is not to be had.
+    #[error(
+        "reading spec.source.oci.pullSecretName, which the host's service account needs the right to get"
+    )]
+    PullSecret {
+        #[source]
+        source: Box<ApiError>,
+    },
+    /// It is signed by nobody whom the host trusts.
+    #[error("{plugin}")]
+    Unsigned {
+        plugin: PluginId,
+        #[source]
+        source: Unsigned,
+    },
     /// The settings do not parse.
     #[error("reading {}", text::KEY_SETTINGS)]
     Settings(#[source] serde_norway::Error),
@@ -79,6 +102,9 @@ impl LoadError {
         match self {
             Self::Source { .. } | Self::Settings(_) => "PluginSourceInvalid",
             Self::OtherDigest { .. } => "PluginDigestMismatch",
+            Self::Pulling { .. } => "PluginPulling",
+            Self::Pull(_) | Self::PullSecret { .. } => "PluginNotPulled",
+            Self::Unsigned { .. } => "PluginNotSigned",
             Self::Plugin { source, .. } => source.reason(),
             Self::Refused { .. } => "PluginNotGranted",
             Self::Denied { .. } | Self::Unreviewed { .. } => "PluginAccessDenied",
@@ -93,9 +119,13 @@ impl LoadError {
     pub(super) fn failed_at(&self) -> (Option<bool>, Option<bool>, Option<bool>) {
         use host_wasm::LoadError as Wasm;
         match self {
-            Self::Source { .. } | Self::OtherDigest { .. } | Self::Settings(_) => {
-                (Some(false), None, None)
-            }
+            Self::Pulling { .. } => (None, None, None),
+            Self::Source { .. }
+            | Self::OtherDigest { .. }
+            | Self::Pull(_)
+            | Self::PullSecret { .. }
+            | Self::Unsigned { .. }
+            | Self::Settings(_) => (Some(false), None, None),
             Self::Plugin { source, .. } => match **source {
                 Wasm::Verify { .. } | Wasm::Link { .. } => (Some(false), Some(false), None),
                 Wasm::Capture { .. } | Wasm::Limits { .. } => (Some(false), None, None),
@@ -135,6 +165,11 @@ pub(super) async fn load(
     source: &Arc<Source>,
 ) -> Result<Arc<LoadedPlugin>, LoadError> {
     let name = source.name.clone();
+    let signed = host.rollout.trust.keys.check(source.captured.bytes(), source.signature.as_ref());
+    signed.map_err(|unsigned| LoadError::Unsigned {
+        plugin: source.captured.id().clone(),
+        source: unsigned,
+    })?;
     let plugin = {
         // The compiler takes a processor and up to a gigabyte: one at a time.
         let turn = Arc::clone(&host.rollout.compiling).acquire_owned().await;

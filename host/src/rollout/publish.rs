@@ -55,6 +55,11 @@ impl Told {
         Self::bare(Stage::Refused, "SourceMissing", message)
     }
 
+    /// Nothing has come from the registry yet.
+    pub(super) fn pulling(error: &LoadError) -> Self {
+        Self::bare(Stage::Loading, error.reason(), error.to_string())
+    }
+
     fn bare(stage: Stage, reason: &str, message: String) -> Self {
         let candidate = CandidateStatus {
             revision: None,

@@ -24,6 +24,7 @@ use super::source::{Source, Wanted};
 use super::{PlanReport, revisions, shadow, watch};
 use crate::error::chain;
 use crate::plugins::{LoadedPlugin, Share};
+use crate::signature::Signature;
 
 /// When a load that failed for lack of time or memory, or a status that could not be written, is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
@@ -38,7 +39,8 @@ const UNOBSERVED_AFTER: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub(super) struct State {
     candidate: Option<Candidate>,
-    refused: Option<(Revision, Arc<LoadError>)>,
+    /// With the signature it came with: another one may be better.
+    refused: Option<(Revision, Option<Signature>, Arc<LoadError>)>,
     /// What acts since the last promotion.
     promoted: Option<Arc<LoadedPlugin>>,
     pub(super) history: Vec<HistoryEntry>,
@@ -64,8 +66,10 @@ impl Eye {
             let work = async {
                 let told = state.step(&self, &wanted).await;
                 // The bytes are as large as everything else that an idle plugin takes.
+                if !wanted.is_pulling() {
+                    self.host.rollout.settled(&self.name);
+                }
                 wanted.source = None;
-                self.host.rollout.settled(&self.name);
                 state.rest(&self, &wanted, &told).await;
             };
             wanted = tokio::select! {
@@ -210,6 +214,9 @@ impl State {
             Some(Ok(source)) => source,
             Some(Err(error)) => {
                 self.withdraw(eye);
+                if wanted.is_pulling() {
+                    return Told::pulling(error);
+                }
                 return refused(eye, wanted, None, error);
             }
             None => {
@@ -226,8 +233,8 @@ impl State {
             }
             return settled(eye, active);
         }
-        if let Some((revision, error)) = &self.refused
-            && *revision == source.revision
+        if let Some((revision, signature, error)) = &self.refused
+            && (*revision, signature) == (source.revision, &source.signature)
         {
             return Told::refused(Some(source), error);
         }
@@ -245,7 +252,8 @@ impl State {
                 Err(error) => {
                     let error = Arc::new(error);
                     if !error.may_pass() {
-                        self.refused = Some((source.revision, Arc::clone(&error)));
+                        let signature = source.signature.clone();
+                        self.refused = Some((source.revision, signature, Arc::clone(&error)));
                     }
                     return refused(eye, wanted, Some(source), &error);
                 }

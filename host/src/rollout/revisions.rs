@@ -1,10 +1,10 @@
 //! Revisions that have acted, kept as immutable ConfigMaps: what a restart runs and what a rollback goes back to.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use host_core::ident::{ObjectId, ObjectKey};
+use host_core::object::StoredObject;
 use host_core::plugin::{self, Revision};
 use host_core::selector::Selector;
 use host_core::text;
@@ -16,19 +16,40 @@ use super::eye::Eye;
 use super::pursue::State;
 use super::source::{Source, Wanted};
 use crate::error::chain;
-use crate::package::packed;
+use crate::package::{packed, parts};
 use crate::plugins::LoadedPlugin;
 
-/// The name of the ConfigMap that keeps a revision.
+/// The name of the ConfigMap that keeps a revision; those of its parts have a number behind it.
 pub(super) fn name(plugin: &str, revision: Revision) -> String {
     format!("{plugin}-{revision}")
+}
+
+fn is_of(object: &StoredObject, name: &str) -> bool {
+    let rest = object.key.name.strip_prefix(name);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+/// Everything that is kept of a plugin.
+fn all_kept(eye: &Eye) -> Vec<Arc<StoredObject>> {
+    let Ok(view) = eye.config_maps.store().view() else { return Vec::new() };
+    let selector = format!("{}={}", text::LABEL_REVISION_OF, eye.name);
+    let Ok(selector) = Selector::parse(&selector) else { return Vec::new() };
+    view.select(None, None, Some(&selector))
+}
+
+/// The ConfigMaps that keep a revision.
+pub(super) fn kept(eye: &Eye, revision: Revision) -> Vec<Arc<StoredObject>> {
+    let name = name(&eye.name, revision);
+    all_kept(eye).into_iter().filter(|object| is_of(object, &name)).collect()
 }
 
 /// Keeps a revision. That it cannot be kept is told and stops nothing: only a restart with a bad source would miss it.
 pub(super) async fn keep(eye: &Eye, wanted: &Wanted, source: &Arc<Source>, plugin: &LoadedPlugin) {
     let Some(owner) = &wanted.object else { return };
-    let key = ObjectKey::new(owner.key.namespace.clone(), name(&eye.name, source.revision));
-    if eye.config_maps.store().view().is_ok_and(|view| view.get(&key).is_some()) {
+    let kept = kept(eye, source.revision);
+    let name = name(&eye.name, source.revision);
+    let is_kept = |part: &str| kept.iter().any(|object| *object.key.name == *part);
+    if is_kept(&name) {
         return;
     }
     let packed = {
@@ -44,34 +65,41 @@ pub(super) async fn keep(eye: &Eye, wanted: &Wanted, source: &Arc<Source>, plugi
         return;
     };
     let Ok(settings) = serde_norway::to_string(&source.settings) else { return };
-    let id = ObjectId { kind: config_map(), key };
-    let body = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "immutable": true,
-        "metadata": {
-            "name": &*id.key.name, "namespace": &*id.key.namespace,
-            "labels": {
-                text::LABEL_REVISION_OF: &*eye.name,
-                text::LABEL_MANAGED_BY: text::MANAGED_BY,
+    let mut data = BTreeMap::from([(text::KEY_SETTINGS, settings)]);
+    data.extend(source.signature.as_ref().map(|one| (text::KEY_SIGNATURE, one.text())));
+    // A host that was killed between two parts has kept some of them.
+    let missing = parts(&name, &packed, data).into_iter().filter(|part| !is_kept(&part.name));
+    for part in missing {
+        let key = ObjectKey::new(owner.key.namespace.clone(), part.name.as_str());
+        let id = ObjectId { kind: config_map(), key };
+        let body = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "immutable": true,
+            "metadata": {
+                "name": &*id.key.name, "namespace": &*id.key.namespace,
+                "labels": {
+                    text::LABEL_REVISION_OF: &*eye.name,
+                    text::LABEL_MANAGED_BY: text::MANAGED_BY,
+                },
+                "annotations": {text::ANNOTATION_VERSION: plugin.plugin.descriptor().version},
+                "ownerReferences": [{
+                    "apiVersion": plugin::API_VERSION, "kind": "Plugin",
+                    "name": &*owner.key.name, "uid": &*owner.uid,
+                }],
             },
-            "annotations": {text::ANNOTATION_VERSION: plugin.plugin.descriptor().version},
-            "ownerReferences": [{
-                "apiVersion": plugin::API_VERSION, "kind": "Plugin",
-                "name": &*owner.key.name, "uid": &*owner.uid,
-            }],
-        },
-        "binaryData": {text::KEY_WASM: STANDARD.encode(packed)},
-        "data": {text::KEY_SETTINGS: settings},
-    });
-    match eye.host.cluster.create(&id, text::MANAGED_BY, &body).await {
-        Ok(_) => {}
-        Err(error) if error.kind() == ApiErrorKind::Conflict => {}
-        Err(error) => {
-            tracing::warn!(
-                plugin = &*eye.name,
-                "revision {} is not kept, so a restart with a bad source could not run it: {}",
-                source.revision,
-                chain(&error)
-            );
+            "binaryData": part.binary_data, "data": part.data,
+        });
+        match eye.host.cluster.create(&id, text::MANAGED_BY, &body).await {
+            Ok(_) => {}
+            Err(error) if error.kind() == ApiErrorKind::Conflict => {}
+            Err(error) => {
+                tracing::warn!(
+                    plugin = &*eye.name,
+                    "revision {} is not kept, so a restart with a bad source could not run it: {}",
+                    source.revision,
+                    chain(&error)
+                );
+                return;
+            }
         }
     }
 }
@@ -87,13 +115,8 @@ pub(super) async fn forget_old(eye: &Eye, state: &State, limit: usize) {
     }
     kept.truncate(limit.max(1) + 1);
     let names: Vec<String> = kept.into_iter().map(|revision| name(&eye.name, revision)).collect();
-    let old = {
-        let Ok(view) = eye.config_maps.store().view() else { return };
-        let selector = format!("{}={}", text::LABEL_REVISION_OF, eye.name);
-        let Ok(selector) = Selector::parse(&selector) else { return };
-        view.select(None, None, Some(&selector))
-    };
-    for object in old.into_iter().filter(|one| !names.contains(&one.key.name.to_string())) {
+    let is_old = |one: &Arc<StoredObject>| !names.iter().any(|name| is_of(one, name));
+    for object in all_kept(eye).into_iter().filter(is_old) {
         let id = ObjectId { kind: config_map(), key: object.key.clone() };
         let deleted = eye.host.cluster.delete(&id, &object.uid, Propagation::Background).await;
         if let Err(error) = deleted {

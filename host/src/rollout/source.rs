@@ -14,6 +14,8 @@ use host_wasm::CapturedPlugin;
 use serde::Deserialize;
 
 use super::load::LoadError;
+use crate::registry::Artifact;
+use crate::signature::Signature;
 
 /// Bytes and settings, captured once.
 #[derive(Clone, Debug)]
@@ -21,6 +23,7 @@ pub(super) struct Source {
     /// The plugin's name as its source states it; the descriptor has to agree.
     pub(super) name: String,
     pub(super) captured: CapturedPlugin,
+    pub(super) signature: Option<Signature>,
     pub(super) settings: PluginSettings,
     /// Development: grant what is asked.
     pub(super) grant_as_asked: bool,
@@ -151,18 +154,42 @@ impl Source {
         let bytes = component(&maps, key)?;
         let text = maps.iter().find_map(|(_, map)| map.data.get(text::KEY_SETTINGS));
         let settings = settings(text.map(String::as_str))?;
+        let signature = maps.iter().find(|(_, map)| map.has(text::KEY_SIGNATURE));
+        let signature = signature.map(|(of, map)| {
+            Signature::read(&map.bytes(text::KEY_SIGNATURE, of)?)
+                .map_err(|why| invalid(format!("{} of ConfigMap {of}: {why}", text::KEY_SIGNATURE)))
+        });
         let source = Self::new(name.to_owned(), &bytes, spec.settings(settings), false)?;
-        match &spec.digest {
-            Some(pinned) if *pinned != source.digest() => {
-                Err(LoadError::OtherDigest { found: source.digest(), pinned: pinned.clone() })
-            }
-            Some(_) | None => Ok(source),
-        }
+        Self { signature: signature.transpose()?, ..source }.pinned(spec)
     }
 
     /// From a revision that was kept: with the settings it had, whatever the Plugin says now.
-    pub(super) fn from_revision(name: &str, object: Arc<StoredObject>) -> Result<Self, LoadError> {
-        Self::from_config_maps(name, &[object], &PluginSpec::default())
+    pub(super) fn from_revision(
+        name: &str,
+        objects: &[Arc<StoredObject>],
+    ) -> Result<Self, LoadError> {
+        Self::from_config_maps(name, objects, &PluginSpec::default())
+    }
+
+    /// From a registry. All settings are the Plugin's: what comes from elsewhere grants itself nothing.
+    pub(super) fn from_artifact(
+        name: &str,
+        artifact: Artifact,
+        spec: &PluginSpec,
+    ) -> Result<Self, LoadError> {
+        let settings = spec.settings(PluginSettings::default());
+        let source = Self::new(name.to_owned(), &artifact.bytes, settings, false)?;
+        Self { signature: artifact.signature, ..source }.pinned(spec)
+    }
+
+    /// The same, if it has the digest that a Plugin pins.
+    fn pinned(self, spec: &PluginSpec) -> Result<Self, LoadError> {
+        match &spec.digest {
+            Some(pinned) if *pinned != self.digest() => {
+                Err(LoadError::OtherDigest { found: self.digest(), pinned: pinned.clone() })
+            }
+            Some(_) | None => Ok(self),
+        }
     }
 
     /// From a file, for development.
@@ -177,7 +204,14 @@ impl Source {
         let name = file
             .file_stem()
             .map_or_else(|| "plugin".to_owned(), |stem| stem.to_string_lossy().into_owned());
-        Self::new(name, &bytes, settings(text.as_deref())?, settings_file.is_none())
+        let mut signed = file.as_os_str().to_owned();
+        signed.push(".sig");
+        let signature = Path::new(&signed).exists().then(|| {
+            Signature::read(&read(Path::new(&signed))?)
+                .map_err(|why| invalid(format!("{}: {why}", Path::new(&signed).display())))
+        });
+        let source = Self::new(name, &bytes, settings(text.as_deref())?, settings_file.is_none())?;
+        Ok(Self { signature: signature.transpose()?, ..source })
     }
 
     fn new(
@@ -189,7 +223,7 @@ impl Source {
         let captured = CapturedPlugin::new(&name, bytes)
             .map_err(|source| LoadError::Plugin { name: name.clone(), source: Box::new(source) })?;
         let revision = Revision::of(captured.id().digest, &settings);
-        Ok(Self { name, captured, settings, grant_as_asked, revision })
+        Ok(Self { name, captured, signature: None, settings, grant_as_asked, revision })
     }
 
     /// `sha256:…` of the component.
@@ -230,10 +264,16 @@ pub(super) struct Fingerprint {
     uid: Option<Box<str>>,
     /// What a standby follows; the leader has written it itself.
     followed: Option<Revision>,
-    source: Option<Result<Revision, String>>,
+    source: Option<Result<(Revision, Option<Signature>), String>>,
 }
 
 impl Wanted {
+    /// Whether a registry has not answered yet.
+    pub(super) fn is_pulling(&self) -> bool {
+        let failed = self.source.as_ref().and_then(|source| source.as_ref().err());
+        failed.is_some_and(|error| matches!(**error, LoadError::Pulling { .. }))
+    }
+
     /// What tells this from another look.
     pub(super) fn fingerprint(&self) -> Fingerprint {
         let followed = self.told.active.as_ref().map(|active| active.revision);
@@ -243,7 +283,7 @@ impl Wanted {
             uid: self.object.as_ref().map(|object| object.uid.clone()),
             followed: followed.filter(|_| !self.leading),
             source: self.source.as_ref().map(|source| match source {
-                Ok(source) => Ok(source.revision),
+                Ok(source) => Ok((source.revision, source.signature.clone())),
                 Err(error) => Err(crate::error::chain(&**error)),
             }),
         }

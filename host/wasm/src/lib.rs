@@ -35,6 +35,7 @@ pub use determinism::{Divergence, SoundnessCheck};
 pub use engine::{Engine, EngineConfig};
 pub use error::{CaptureError, CompileError, EngineError, LoadError, VerifyError};
 pub use fault::{CallFault, FaultKind};
+pub use limits::COMPONENT_BYTES_MAX;
 pub use load::Plugin;
 pub use log::{LogLevel, LogLine};
 pub use verify::{ContractVersion, Facts, VerifiedPlugin};

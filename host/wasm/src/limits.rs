@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 /// Bytes of a component, unpacked. A Rust plugin has 0.1 to 0.2 MB, Go 3 MB; a ConfigMap carries 1 MiB, packed or not.
-pub(crate) const COMPONENT_BYTES_MAX: usize = 8 * 1024 * 1024;
+pub const COMPONENT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Functions in all core modules of a component together.
 pub(crate) const FUNCTIONS_MAX: usize = 20_000;

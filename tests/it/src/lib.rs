@@ -4,6 +4,7 @@
 
 pub mod api;
 pub mod host_process;
+pub mod registry;
 pub mod rig;
 
 use std::path::{Path, PathBuf};
