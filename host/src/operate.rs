@@ -345,6 +345,7 @@ mod tests {
                 digest: String::new(),
                 version: String::new(),
                 since: String::new(),
+                on_probation: false,
             }),
             history: [now, bad, now, good].map(entry).to_vec(),
             quarantined: vec![Quarantined {

@@ -211,12 +211,13 @@ impl Plugins {
         self.read().values().map(|running| Arc::clone(&running.active)).collect()
     }
 
-    /// Makes a revision the active one. The one before takes over again if it fails within `probation`.
-    /// An error is the plugin that has its parent kind already.
+    /// Makes a revision the active one. The one before takes over again if it fails within `probation`: the one that
+    /// is active, or where none is, `before`. An error is the plugin that has its parent kind already.
     pub(crate) fn promote(
         &self,
         plugin: &Arc<LoadedPlugin>,
         probation: Duration,
+        before: Option<Arc<LoadedPlugin>>,
     ) -> Result<(), Arc<LoadedPlugin>> {
         let mut lanes = self.write();
         let parent = &plugin.plugin.descriptor().parent;
@@ -225,8 +226,8 @@ impl Plugins {
         if let Some(other) = others.find(|other| other.plugin.descriptor().parent == *parent) {
             return Err(Arc::clone(other));
         }
-        let before = lanes.remove(&plugin.lane);
-        let before = before.map(|running| (running.active, Instant::now() + probation));
+        let before = lanes.remove(&plugin.lane).map(|running| running.active).or(before);
+        let before = before.map(|before| (before, Instant::now() + probation));
         let running = Running { active: Arc::clone(plugin), canary: None, before };
         lanes.insert(plugin.lane, running);
         Ok(())

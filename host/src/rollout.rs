@@ -220,11 +220,11 @@ impl Rollout {
 
 async fn watch_cluster(host: &Arc<Host>) {
     let rollout = &host.rollout;
-    let subscribe = |kind: Kind| {
-        let scope = Scope::Namespace(rollout.inbox.namespace.clone());
-        Arc::new(host.informers.subscribe(kind, scope))
-    };
-    let (config_maps, plugins) = (subscribe(config_map()), subscribe(plugin::kind()));
+    let scope = Scope::Namespace(rollout.inbox.namespace.clone());
+    // Components and what is kept of them would be most of an idle host: they are read when they are needed.
+    let config_maps = host.informers.subscribe_to_existence(config_map(), scope.clone());
+    let plugins = host.informers.subscribe(plugin::kind(), scope);
+    let (config_maps, plugins) = (Arc::new(config_maps), Arc::new(plugins));
     synced(host, "ConfigMaps", &config_maps, |status| *status == Status::Synced).await;
     // Without the kind, or the right to see it, plugins run with what comes with their bytes.
     synced(host, "Plugins", &plugins, |status| {
@@ -332,7 +332,9 @@ async fn watch_file(host: &Arc<Host>, file: PathBuf, settings: Option<PathBuf>) 
 async fn reload(host: &Arc<Host>, source: Source) {
     let (name, started) = (source.name.clone(), tokio::time::Instant::now());
     let loaded = load::load(host, &Arc::new(source)).await;
-    match loaded.and_then(|plugin| load::promote(host, &plugin, Duration::ZERO).map(|()| plugin)) {
+    match loaded
+        .and_then(|plugin| load::promote(host, &plugin, Duration::ZERO, None).map(|()| plugin))
+    {
         Ok(plugin) => {
             tracing::info!(plugin = name, digest = %plugin.plugin.id().digest, took = ?started.elapsed(), "{} is active", plugin.label());
             host.metrics.loaded(&name, "success");

@@ -238,6 +238,9 @@ pub struct RevisionStatus {
     pub version: String,
     /// Since when it is what it is, RFC 3339.
     pub since: String,
+    /// It has not proved itself yet: its first fault takes it back, after a restart too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub on_probation: bool,
 }
 
 /// How far a candidate has come.

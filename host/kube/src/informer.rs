@@ -40,12 +40,22 @@ const WATCH_SHORT: Duration = Duration::from_secs(1);
 const FRUITLESS_MAX: u32 = 3;
 
 /// How much of each object is asked for and kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Form {
     /// All of it.
     Whole,
     /// That it exists, in which version: its text is not kept.
     Existence,
+}
+
+impl Form {
+    /// As metrics name it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Whole => "whole",
+            Self::Existence => "existence",
+        }
+    }
 }
 
 /// The state of one informer.

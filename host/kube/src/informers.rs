@@ -1,6 +1,6 @@
 //! Who watches what: one informer for each kind and scope, shared by everybody who needs it.
 //!
-//! **Invariant:** a kind and scope is watched once, however many subscribe.
+//! **Invariant:** a kind and scope is watched once in each form, however many subscribe.
 //! **Invariant:** an informer outlives its last subscription by a minute, so that exchanging a plugin lists nothing
 //! again.
 
@@ -50,10 +50,13 @@ struct Shared {
     seed: u64,
     on_change: OnChange,
     turns: Arc<Semaphore>,
-    running: Mutex<BTreeMap<(Kind, Scope), Running>>,
+    running: Mutex<BTreeMap<Key, Running>>,
     /// Those that follow the definitions of kinds; none, or two.
     definitions: Mutex<Vec<AbortHandle>>,
 }
+
+/// What an informer is found by.
+type Key = (Kind, Scope, Form);
 
 struct Running {
     store: Arc<Store>,
@@ -67,7 +70,7 @@ struct Running {
 /// Keeps an informer alive until it is dropped.
 pub struct Subscription {
     store: Arc<Store>,
-    key: (Kind, Scope),
+    key: Key,
     shared: Arc<Shared>,
 }
 
@@ -78,6 +81,8 @@ pub struct InformerReport {
     pub kind: Kind,
     /// Which part of it.
     pub scope: Scope,
+    /// How much of each object.
+    pub form: Form,
     /// How it is doing.
     pub status: Status,
     /// Whether its store can be read.
@@ -111,7 +116,16 @@ impl Informers {
     ///
     /// A late subscriber reads the [`Store`] after this call: changes since then are told to `on_change`.
     pub fn subscribe(&self, kind: Kind, scope: Scope) -> Subscription {
-        let key = (kind, scope);
+        self.join((kind, scope, Form::Whole))
+    }
+
+    /// The same for who needs names, labels and versions only: of the objects themselves nothing is sent or kept, and
+    /// their JSON is empty.
+    pub fn subscribe_to_existence(&self, kind: Kind, scope: Scope) -> Subscription {
+        self.join((kind, scope, Form::Existence))
+    }
+
+    fn join(&self, key: Key) -> Subscription {
         let mut running = self.0.running();
         let entry = running.entry(key.clone()).or_insert_with(|| self.0.start(&key));
         entry.subscriptions += 1;
@@ -123,9 +137,10 @@ impl Informers {
         let running = self.0.running();
         running
             .iter()
-            .map(|((kind, scope), running)| InformerReport {
+            .map(|((kind, scope, form), running)| InformerReport {
                 kind: kind.clone(),
                 scope: scope.clone(),
+                form: *form,
                 status: running.store.status(),
                 synced: running.store.is_synced(),
                 objects: running.store.len(),
@@ -139,14 +154,14 @@ impl Informers {
 }
 
 impl Shared {
-    fn running(&self) -> MutexGuard<'_, BTreeMap<(Kind, Scope), Running>> {
+    fn running(&self) -> MutexGuard<'_, BTreeMap<Key, Running>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn start(&self, key: &(Kind, Scope)) -> Running {
+    fn start(&self, key: &Key) -> Running {
         let store = Arc::new(Store::new(Arc::new(key.0.clone())));
         let on_change = Arc::clone(&self.on_change);
-        let (nudge, task) = self.spawn(&key.1, Form::Whole, Arc::clone(&store), on_change);
+        let (nudge, task) = self.spawn(&key.1, key.2, Arc::clone(&store), on_change);
         Running { store, nudge, subscriptions: 0, left: 0, task }
     }
 
@@ -175,7 +190,7 @@ impl Shared {
     }
 
     /// Ends an informer that was left for the `left`th time and not taken up since.
-    fn end(&self, key: &(Kind, Scope), left: u64) {
+    fn end(&self, key: &Key, left: u64) {
         let mut running = self.running();
         let idle = |entry: &Running| entry.subscriptions == 0 && entry.left == left;
         if running.get(key).is_some_and(idle)

@@ -41,6 +41,7 @@ pub use discovery::{DiscoveryError, Resource};
 pub use error::{ApiError, ApiErrorKind};
 pub use events::{Recorder, Regarding, Reporter, UnrecordedEvents};
 pub use gate::{Gate, NotLeader};
+pub use informer::Form;
 pub use informers::{InformerReport, Informers, OnChange, Scope, Subscription};
 pub use lease::{Elector, Leadership};
 pub use request::{OnRequest, RequestDone};

@@ -2,22 +2,28 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use host_core::ident::ObjectKey;
+use host_core::ident::{ObjectId, ObjectKey};
 use host_core::object::StoredObject;
-use host_core::plugin::{PluginSpec, Revision};
+use host_core::plugin::Revision;
 use host_core::selector::Selector;
 use host_core::text;
-use host_kube::Subscription;
+use host_kube::{ApiError, Subscription};
 use tokio::sync::Notify;
 
+use super::config_map;
 use super::load::LoadError;
 use super::publish::LastWritten;
 use super::pull::Pulls;
 use super::revisions;
-use super::source::{Fingerprint, PluginObject, Source, Wanted};
+use super::source::{Fingerprint, Glance, Outline, PluginObject, Source, Wanted};
 use crate::plugins::LoadedPlugin;
 use crate::run::Host;
+
+/// How often a read is tried, and what is waited between two tries: a short absence of the API server is not worth a word.
+const READ_TRIES: u32 = 4;
+const READ_PAUSE: Duration = Duration::from_secs(1);
 
 /// A revision that is wanted, or why there is none.
 type Wish = Result<Arc<Source>, Arc<LoadError>>;
@@ -58,32 +64,36 @@ impl Eye {
         self.host.plugins.active(self.host.rollout.lane(&self.name))
     }
 
-    /// What is wanted now.
-    pub(super) async fn look(&self) -> Wanted {
-        let eye = self.clone();
-        // Unpacking and hashing megabytes is no work for a thread that others wait for.
-        let looked = tokio::task::spawn_blocking(move || eye.look_now()).await;
-        looked.unwrap_or_else(|_| self.look_now())
-    }
-
-    fn look_now(&self) -> Wanted {
-        let object = Self::cached(&self.plugins, &self.key());
+    /// What there is now, without a look into it.
+    pub(super) fn glance(&self) -> Glance {
+        let object = self.current();
         let read = object.as_deref().map(PluginObject::read).transpose();
         let (read, unreadable) = match read {
             Ok(read) => (read, None),
-            Err(error) => (None, Some(error)),
+            Err(error) => (None, Some(Arc::new(error))),
         };
         let (spec, told) = read.map(|one| (one.spec, one.status)).unwrap_or_default();
         let config_maps = self.sources(spec.source.config_map.as_ref().map(|one| &*one.name));
-        let source = match unreadable {
-            Some(error) => Some(Err(Arc::new(error))),
-            None => self.source(&config_maps, &spec),
+        let pulled = self.pulls.latest(self, &spec);
+        let leading = self.host.is_leading();
+        Glance { leading, object, unreadable, spec, told, config_maps, pulled }
+    }
+
+    /// What is wanted now.
+    pub(super) async fn look(&self) -> Wanted {
+        self.look_into(self.glance()).await
+    }
+
+    async fn look_into(&self, glance: Glance) -> Wanted {
+        let source = match &glance.unreadable {
+            Some(error) => Some(Err(Arc::clone(error))),
+            None => self.source(&glance).await,
         };
-        let source = match spec.revision {
-            Some(pinned) => Some(self.pinned(pinned, source)),
+        let source = match glance.spec.revision {
+            Some(pinned) => Some(self.pinned(pinned, source).await),
             None => source,
         };
-        Wanted { leading: self.host.is_leading(), object, spec, told, config_maps, source }
+        Wanted { glance, source }
     }
 
     /// The ConfigMap that a Plugin names, or those that carry its name, sorted.
@@ -103,57 +113,113 @@ impl Eye {
     }
 
     /// What the source holds.
-    fn source(&self, config_maps: &[Arc<StoredObject>], spec: &PluginSpec) -> Option<Wish> {
-        let pulled = self.pulls.latest(self, spec);
-        let read = match (&spec.source.oci, pulled) {
-            (Some(_), Some(Ok(artifact))) => Source::from_artifact(&self.name, artifact, spec),
-            (Some(_), Some(Err(error))) => return Some(Err(error)),
-            (Some(oci), None) => Err(LoadError::Pulling { reference: oci.reference.clone() }),
-            (None, _) if config_maps.is_empty() => return None,
-            (None, _) => Source::from_config_maps(&self.name, config_maps, spec),
+    async fn source(&self, glance: &Glance) -> Option<Wish> {
+        let Glance { spec, config_maps, pulled, .. } = glance;
+        if let Some(oci) = &spec.source.oci {
+            return Some(match pulled {
+                Some(Ok(artifact)) => {
+                    let (artifact, spec) = (artifact.clone(), spec.clone());
+                    self.unpack(move |name| Source::from_artifact(name, artifact, &spec)).await
+                }
+                Some(Err(error)) => Err(Arc::clone(error)),
+                None => Err(Arc::new(LoadError::Pulling { reference: oci.reference.clone() })),
+            });
+        }
+        let maps = match self.read(config_maps).await {
+            Ok(maps) if maps.is_empty() => return None,
+            Ok(maps) => maps,
+            Err(error) => return Some(Err(Arc::new(error))),
         };
-        Some(read.map(Arc::new).map_err(Arc::new))
+        let spec = spec.clone();
+        Some(self.unpack(move |name| Source::from_config_maps(name, &maps, &spec)).await)
+    }
+
+    /// Unpacking and hashing megabytes is no work for a thread that others wait for.
+    async fn unpack(
+        &self,
+        unpack: impl FnOnce(&str) -> Result<Source, LoadError> + Send + 'static,
+    ) -> Wish {
+        let name = Arc::clone(&self.name);
+        let unpacked = tokio::task::spawn_blocking(move || unpack(&name)).await;
+        let panicked =
+            |error| LoadError::Source { what: format!("reading it has panicked: {error}") };
+        unpacked.map_err(panicked).flatten().map(Arc::new).map_err(Arc::new)
+    }
+
+    /// ConfigMaps with what they hold: the cache knows only that there are some. One that has gone meanwhile is left out.
+    async fn read(&self, listed: &[Arc<StoredObject>]) -> Result<Vec<StoredObject>, LoadError> {
+        let mut maps = Vec::new();
+        for object in listed {
+            let id = ObjectId { kind: config_map(), key: object.key.clone() };
+            maps.extend(
+                self.get(&id)
+                    .await
+                    .map_err(|source| LoadError::Unread { source: Box::new(source) })?,
+            );
+        }
+        Ok(maps)
+    }
+
+    /// Reads an object, patiently: a rollout that finds nothing to go on would have to be told.
+    async fn get(&self, id: &ObjectId) -> Result<Option<StoredObject>, ApiError> {
+        let mut tries = 1;
+        loop {
+            match self.host.cluster.get(id).await {
+                Err(_) if tries < READ_TRIES => tokio::time::sleep(READ_PAUSE).await,
+                done => return done,
+            }
+            tries += 1;
+        }
     }
 
     /// The revision that the user has asked for by name.
-    fn pinned(&self, revision: Revision, source: Option<Wish>) -> Wish {
+    async fn pinned(&self, revision: Revision, source: Option<Wish>) -> Wish {
         match source {
             Some(Ok(source)) if source.revision == revision => Ok(source),
-            Some(_) | None => self.kept(revision).map(Arc::new).map_err(Arc::new),
+            Some(_) | None => self.kept(revision).await,
         }
     }
 
     /// A revision that was kept.
-    pub(super) fn kept(&self, revision: Revision) -> Result<Source, LoadError> {
-        let objects = revisions::kept(self, revision);
-        if objects.is_empty() {
-            return Err(LoadError::Source {
+    pub(super) async fn kept(&self, revision: Revision) -> Wish {
+        let place = revisions::name(&self.name, revision);
+        let maps = self.read(&revisions::kept(self, revision)).await.map_err(Arc::new)?;
+        if maps.is_empty() {
+            return Err(Arc::new(LoadError::Source {
                 what: format!(
-                    "revision {revision} is neither in the source nor kept as ConfigMap {}; `operator-host plugin history {}` shows what is",
-                    revisions::name(&self.name, revision),
+                    "revision {revision} is neither in the source nor kept as ConfigMap {place}; `operator-host plugin history {}` shows what is",
                     self.name
                 ),
-            });
+            }));
         }
-        let source = Source::from_revision(&self.name, &objects)?;
+        let source = self.unpack(move |name| Source::from_revision(name, &maps)).await?;
         if source.revision == revision {
             return Ok(source);
         }
-        Err(LoadError::Source {
-            what: format!(
-                "ConfigMap {} holds revision {}, not its own",
-                revisions::name(&self.name, revision),
-                source.revision
-            ),
-        })
+        Err(Arc::new(LoadError::Source {
+            what: format!("ConfigMap {place} holds revision {}, not its own", source.revision),
+        }))
     }
 
     /// Waits until something else is wanted, or a revision was taken back.
-    pub(super) async fn changed(&self, last: &Fingerprint, setbacks: u64) -> Wanted {
+    pub(super) async fn changed(
+        &self,
+        last: &Fingerprint,
+        seen: &Outline,
+        setbacks: u64,
+    ) -> Wanted {
+        let mut seen = seen.clone();
         loop {
             self.wake.notified().await;
-            let next = self.look().await;
-            if next.fingerprint() != *last || self.setbacks.load(Ordering::Acquire) != setbacks {
+            let was_taken_back = || self.setbacks.load(Ordering::Acquire) != setbacks;
+            let glance = self.glance();
+            // The host's own words, mostly: no reason to read a megabyte.
+            if glance.outline() == seen && !was_taken_back() {
+                continue;
+            }
+            seen = glance.outline();
+            let next = self.look_into(glance).await;
+            if next.fingerprint() != *last || was_taken_back() {
                 return next;
             }
         }

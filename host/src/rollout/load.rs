@@ -55,6 +55,12 @@ pub(crate) enum LoadError {
         #[source]
         source: Unsigned,
     },
+    /// The API server does not give it.
+    #[error("reading the plugin")]
+    Unread {
+        #[source]
+        source: Box<ApiError>,
+    },
     /// The settings do not parse.
     #[error("reading {}", text::KEY_SETTINGS)]
     Settings(#[source] serde_norway::Error),
@@ -102,6 +108,7 @@ impl LoadError {
         match self {
             Self::Source { .. } | Self::Settings(_) => "PluginSourceInvalid",
             Self::OtherDigest { .. } => "PluginDigestMismatch",
+            Self::Unread { .. } => "PluginUnread",
             Self::Pulling { .. } => "PluginPulling",
             Self::Pull(_) | Self::PullSecret { .. } => "PluginNotPulled",
             Self::Unsigned { .. } => "PluginNotSigned",
@@ -122,6 +129,7 @@ impl LoadError {
             Self::Pulling { .. } => (None, None, None),
             Self::Source { .. }
             | Self::OtherDigest { .. }
+            | Self::Unread { .. }
             | Self::Pull(_)
             | Self::PullSecret { .. }
             | Self::Unsigned { .. }
@@ -142,8 +150,8 @@ impl LoadError {
     /// Whether another try of the same revision can end differently: the machine was short of time or memory, or a right
     /// was missing.
     pub(super) fn may_pass(&self) -> bool {
-        // Nobody tells when a right is given.
-        if matches!(self, Self::Denied { .. } | Self::Unreviewed { .. }) {
+        // Nobody tells when a right is given, or when the server is back.
+        if matches!(self, Self::Denied { .. } | Self::Unreviewed { .. } | Self::Unread { .. }) {
             return true;
         }
         let Self::Plugin { source, .. } = self else { return false };
@@ -292,9 +300,10 @@ pub(super) fn promote(
     host: &Arc<Host>,
     plugin: &Arc<LoadedPlugin>,
     probation: Duration,
+    before: Option<Arc<LoadedPlugin>>,
 ) -> Result<(), LoadError> {
     // In this order: whatever changes from here on is seen by the new revision, and the sweep covers the rest.
-    host.plugins.promote(plugin, probation).map_err(|other| LoadError::KindTaken {
+    host.plugins.promote(plugin, probation, before).map_err(|other| LoadError::KindTaken {
         plugin: plugin.plugin.id().clone(),
         kind: plugin.plugin.descriptor().parent.clone(),
         other: other.label(),

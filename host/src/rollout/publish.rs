@@ -233,6 +233,7 @@ fn status(
             digest: active.plugin.id().digest.to_string(),
             version: active.plugin.descriptor().version.clone(),
             since: state.history.first().map(|entry| entry.promoted.clone()).unwrap_or_default(),
+            on_probation: eye.host.plugins.substitute(active).is_some(),
         }),
         verdict: verdict(state, told).to_owned(),
         candidate: told.candidate.clone(),

@@ -62,7 +62,7 @@ impl Eye {
         let mut wanted = self.look().await;
         loop {
             let setbacks = self.setbacks.load(Ordering::Acquire);
-            let last = wanted.fingerprint();
+            let (last, seen) = (wanted.fingerprint(), wanted.outline());
             let work = async {
                 let told = state.step(&self, &wanted).await;
                 // The bytes are as large as everything else that an idle plugin takes.
@@ -73,7 +73,7 @@ impl Eye {
                 state.rest(&self, &wanted, &told).await;
             };
             wanted = tokio::select! {
-                next = self.changed(&last, setbacks) => next,
+                next = self.changed(&last, &seen, setbacks) => next,
                 () = work => self.look().await,
             };
         }
@@ -173,13 +173,21 @@ impl State {
         }
         let source = match &wanted.source {
             Some(Ok(source)) if source.revision == last.revision => Ok(Arc::clone(source)),
-            _ => eye.kept(last.revision).map(Arc::new),
+            _ => eye.kept(last.revision).await,
         };
         let loaded = match source {
-            Ok(source) => load::load(&eye.host, &source).await,
+            Ok(source) => load::load(&eye.host, &source).await.map_err(Arc::new),
             Err(error) => Err(error),
         };
-        match loaded.and_then(|plugin| self.act(eye, &plugin, Duration::ZERO).map(|()| plugin)) {
+        let (probation, before) = if last.on_probation {
+            (wanted.spec.rollout.probation(), self.way_back(eye, &wanted.told).await)
+        } else {
+            (Duration::ZERO, None)
+        };
+        let acts = loaded.and_then(|plugin| {
+            self.act(eye, &plugin, probation, before).map(|()| plugin).map_err(Arc::new)
+        });
+        match acts {
             Ok(plugin) => {
                 let revision = plugin.revision;
                 tracing::info!(plugin = &*eye.name, %revision, "{} is active, as before", plugin.label());
@@ -189,19 +197,40 @@ impl State {
                 plugin = &*eye.name,
                 "the revision that ran last, {}, cannot run: {}",
                 last.revision,
-                chain(&error)
+                chain(&*error)
             ),
         }
     }
 
-    /// Lets a revision act for every parent.
+    /// What acted before a revision that was on probation when the host before has ended.
+    async fn way_back(&self, eye: &Eye, told: &PluginStatus) -> Option<Arc<LoadedPlugin>> {
+        let before = told.history.get(1)?.revision;
+        if let Some(active) = eye.active().filter(|active| active.revision == before) {
+            return Some(active);
+        }
+        let loaded = match eye.kept(before).await {
+            Ok(source) => load::load(&eye.host, &source).await.map_err(Arc::new),
+            Err(error) => Err(error),
+        };
+        let none = |error: &Arc<LoadError>| {
+            tracing::warn!(
+                plugin = &*eye.name,
+                "there is no way back to revision {before}: {}",
+                chain(&**error)
+            );
+        };
+        loaded.inspect_err(none).ok()
+    }
+
+    /// Lets a revision act for every parent; `before` is what its fault would lead back to, if nothing acts now.
     fn act(
         &mut self,
         eye: &Eye,
         plugin: &Arc<LoadedPlugin>,
         probation: Duration,
+        before: Option<Arc<LoadedPlugin>>,
     ) -> Result<(), LoadError> {
-        load::promote(&eye.host, plugin, probation)?;
+        load::promote(&eye.host, plugin, probation, before)?;
         self.promoted = Some(Arc::clone(plugin));
         watch::start(plugin);
         self.candidate = None;
@@ -394,7 +423,7 @@ impl State {
             revisions::keep(eye, wanted, source, plugin).await;
         }
         let started = Instant::now();
-        if let Err(error) = self.act(eye, plugin, wanted.spec.rollout.probation()) {
+        if let Err(error) = self.act(eye, plugin, wanted.spec.rollout.probation(), None) {
             return refused(eye, wanted, Some(source), &Arc::new(error));
         }
         tracing::debug!(plugin = &*eye.name, took = ?started.elapsed(), "cut over");

@@ -140,10 +140,10 @@ impl Source {
     /// From ConfigMaps, as a Plugin's spec wants it.
     pub(super) fn from_config_maps(
         name: &str,
-        objects: &[Arc<StoredObject>],
+        objects: &[StoredObject],
         spec: &PluginSpec,
     ) -> Result<Self, LoadError> {
-        let read = |object: &Arc<StoredObject>| {
+        let read = |object: &StoredObject| {
             let map: ConfigMap = serde_json::from_str(&object.json).map_err(|error| {
                 invalid(format!("ConfigMap {} cannot be read: {error}", object.key))
             })?;
@@ -164,10 +164,7 @@ impl Source {
     }
 
     /// From a revision that was kept: with the settings it had, whatever the Plugin says now.
-    pub(super) fn from_revision(
-        name: &str,
-        objects: &[Arc<StoredObject>],
-    ) -> Result<Self, LoadError> {
+    pub(super) fn from_revision(name: &str, objects: &[StoredObject]) -> Result<Self, LoadError> {
         Self::from_config_maps(name, objects, &PluginSpec::default())
     }
 
@@ -239,21 +236,77 @@ fn settings(text: Option<&str>) -> Result<PluginSettings, LoadError> {
     }
 }
 
-/// What is wanted of a plugin at one moment.
+/// What there is of a plugin at one moment, before anybody has looked into its source.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(super) struct Glance {
     /// Whether this host acts. A standby follows.
     pub(super) leading: bool,
     /// Its `Plugin` object, if there is one.
     pub(super) object: Option<Arc<StoredObject>>,
+    /// Why the object says nothing.
+    pub(super) unreadable: Option<Arc<LoadError>>,
     /// What the object says.
     pub(super) spec: PluginSpec,
     /// What the host has told before.
     pub(super) told: PluginStatus,
-    /// Where its bytes are.
+    /// Where its bytes are: names and versions, not the bytes.
     pub(super) config_maps: Vec<Arc<StoredObject>>,
+    /// What a registry gave last.
+    pub(super) pulled: Option<Result<Artifact, Arc<LoadError>>>,
+}
+
+/// What tells whether it is worth looking again.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Outline {
+    leading: bool,
+    spec: PluginSpec,
+    uid: Option<Box<str>>,
+    unreadable: bool,
+    /// What a standby follows; the leader has written it itself.
+    followed: Option<Revision>,
+    config_maps: Vec<(Box<str>, u64)>,
+    pulled: Option<Result<String, String>>,
+}
+
+impl Glance {
+    /// What tells this from another glance.
+    pub(super) fn outline(&self) -> Outline {
+        let pulled = self.pulled.as_ref().map(|pulled| match pulled {
+            Ok(artifact) => Ok(artifact.manifest.clone()),
+            Err(error) => Err(crate::error::chain(&**error)),
+        });
+        let version = |object: &Arc<StoredObject>| (object.uid.clone(), object.resource_version);
+        Outline {
+            leading: self.leading,
+            spec: self.spec.clone(),
+            uid: self.object.as_ref().map(|object| object.uid.clone()),
+            unreadable: self.unreadable.is_some(),
+            followed: self.followed(),
+            config_maps: self.config_maps.iter().map(version).collect(),
+            pulled,
+        }
+    }
+
+    fn followed(&self) -> Option<Revision> {
+        let followed = self.told.active.as_ref().map(|active| active.revision);
+        followed.filter(|_| !self.leading)
+    }
+}
+
+/// What is wanted of a plugin at one moment.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) glance: Glance,
     /// The newest revision, or why there is none. None: the source is gone.
     pub(super) source: Option<Result<Arc<Source>, Arc<LoadError>>>,
+}
+
+impl std::ops::Deref for Wanted {
+    type Target = Glance;
+
+    fn deref(&self) -> &Glance {
+        &self.glance
+    }
 }
 
 /// What tells whether another look has found something new; it outlives the bytes.
@@ -262,7 +315,6 @@ pub(super) struct Fingerprint {
     leading: bool,
     spec: PluginSpec,
     uid: Option<Box<str>>,
-    /// What a standby follows; the leader has written it itself.
     followed: Option<Revision>,
     source: Option<Result<(Revision, Option<Signature>), String>>,
 }
@@ -276,12 +328,11 @@ impl Wanted {
 
     /// What tells this from another look.
     pub(super) fn fingerprint(&self) -> Fingerprint {
-        let followed = self.told.active.as_ref().map(|active| active.revision);
         Fingerprint {
             leading: self.leading,
             spec: self.spec.clone(),
             uid: self.object.as_ref().map(|object| object.uid.clone()),
-            followed: followed.filter(|_| !self.leading),
+            followed: self.followed(),
             source: self.source.as_ref().map(|source| match source {
                 Ok(source) => Ok((source.revision, source.signature.clone())),
                 Err(error) => Err(crate::error::chain(&**error)),
@@ -296,8 +347,8 @@ mod tests {
 
     use super::*;
 
-    fn config_map(json: &str) -> Arc<StoredObject> {
-        Arc::new(StoredObject::parse(&Kind::new("v1", "ConfigMap"), json).unwrap())
+    fn config_map(json: &str) -> StoredObject {
+        StoredObject::parse(&Kind::new("v1", "ConfigMap"), json).unwrap()
     }
 
     fn source(json: &str, spec: &PluginSpec) -> Result<Source, String> {

@@ -67,6 +67,7 @@ struct ByPriority {
 struct ByInformer {
     kind: String,
     scope: String,
+    form: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -309,7 +310,8 @@ impl Metrics {
                 Scope::All => String::new(),
                 Scope::Namespace(namespace) => namespace.clone(),
             };
-            let label = ByInformer { kind: informer.kind.to_string(), scope };
+            let label =
+                ByInformer { kind: informer.kind.to_string(), scope, form: informer.form.as_str() };
             self.objects.get_or_create(&label).set(gauge(informer.objects));
             self.bytes.get_or_create(&label).set(gauge(informer.bytes));
             self.synced.get_or_create(&label).set(i64::from(informer.synced));

@@ -116,15 +116,17 @@ impl Compiler {
     }
 
     fn cached_or_made(&self, digest: Digest, wasm: &[u8]) -> Result<TrustedCode, CompileError> {
-        if let Some(code) = self.cache.as_ref().and_then(|cache| cache.get(digest)) {
-            return Ok(TrustedCode::from_own_compiler(code));
+        let Some(cache) = &self.cache else {
+            return parent::run(&self.command, wasm, self.limits)
+                .map(TrustedCode::from_own_compiler);
+        };
+        if let Some(code) = cache.get(digest) {
+            return Ok(TrustedCode::from_own_cache(code));
         }
         let code = parent::run(&self.command, wasm, self.limits)?;
-        if let Some(cache) = &self.cache {
-            // A cache that cannot be written costs time, not correctness.
-            let _ = cache.put(digest, &code);
-        }
-        Ok(TrustedCode::from_own_compiler(code))
+        // A cache that cannot be written costs time and memory, not correctness.
+        let kept = cache.put(digest, &code).ok().and_then(|()| cache.get(digest));
+        Ok(kept.map_or_else(|| TrustedCode::from_own_compiler(code), TrustedCode::from_own_cache))
     }
 }
 

@@ -19,6 +19,8 @@ pub(crate) fn base() -> Config {
         // A 64-bit memory would escape the pool's bound on addresses.
         .wasm_memory64(false)
         .concurrency_support(false)
+        // Frames are named by function; where in it they are, in the component, would take a sixth of the code.
+        .generate_address_map(false)
         .max_wasm_stack(limits::STACK_BYTES)
         .wasm_backtrace_max_frames(std::num::NonZeroUsize::new(limits::BACKTRACE_FRAMES));
     config

@@ -87,9 +87,9 @@ pub(crate) const FAULT_TEXT_BYTES_MAX: usize = 1_024;
 /// Bytes of machine code. Seen: 0.4 MB for a Rust plugin, 7 MB for Go, 37 MB for SpiderMonkey.
 pub(crate) const CODE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Files in the cache; the oldest go first. 32 plugins, or 8 with four versions each, at 0.4 MB: 13 MB;
-/// 2 GiB if every one were of the largest size.
-pub(crate) const CACHE_FILES_MAX: usize = 32;
+/// Bytes in the cache; the oldest files go first. 900 Rust plugins at half a megabyte. With one more of the largest size,
+/// which is written before the oldest go, 512 MiB: what `deploy/base` gives the volume.
+pub(crate) const CACHE_BYTES_MAX: u64 = 448 * 1024 * 1024;
 
 /// Bytes of what a compiling child says on its way out.
 pub(crate) const CHILD_MESSAGE_BYTES_MAX: usize = 4 * 1024;

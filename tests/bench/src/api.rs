@@ -121,6 +121,15 @@ impl Api {
         self.client.request(request).await.with_context(|| format!("changing {path}"))
     }
 
+    /// Creates anything; gives when the server had acknowledged it.
+    pub(crate) async fn post(&self, path: &str, object: &Value) -> anyhow::Result<Instant> {
+        let request = Request::post(path)
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(serde_json::to_vec(object)?)?;
+        self.client.request_text(request).await.with_context(|| format!("creating in {path}"))?;
+        Ok(Instant::now())
+    }
+
     /// One event a line, of any kind.
     pub(crate) async fn follow(
         &self,
@@ -143,10 +152,8 @@ impl Api {
             "apiVersion": "bench.operator-host.dev/v1", "kind": "Tutorial",
             "metadata": {"name": name}, "spec": {"replicas": 1},
         });
-        let request = Request::post(Resource::Parents.path(namespace))
-            .header(http::header::CONTENT_TYPE, "application/json")
-            .body(serde_json::to_vec(&body)?)?;
-        self.client.request_text(request).await.with_context(|| format!("creating {name}"))?;
+        let created = self.post(&Resource::Parents.path(namespace), &body).await;
+        created.with_context(|| format!("creating {name}"))?;
         Ok(())
     }
 

@@ -140,6 +140,11 @@ impl Operator {
         usage::of(self.pid)
     }
 
+    /// The largest resident set of the host's compiling child so far, bytes; None if it compiles nothing.
+    pub(crate) fn compiling_peak_bytes(&self) -> Option<u64> {
+        usage::child_peak_bytes(self.pid, "compile")
+    }
+
     /// What the host says of itself so far; nothing for the peer.
     pub(crate) async fn inside(&self) -> anyhow::Result<Option<Inside>> {
         match self.metrics {

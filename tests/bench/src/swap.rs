@@ -1,12 +1,13 @@
 //! `cargo bench-swap`: what a hot swap takes, and that nothing is lost by it.
 //!
 //! One host on a control plane without nodes, with the benchmark's plugin: a candidate that is held; then, under a steady
-//! stream of changes of its parents, new bytes, known bytes, revisions that panic, and many swaps from one setting to
-//! another; at last, a fresh host with further plugins that have nothing to do.
+//! stream of changes of its parents, new bytes, known bytes, a further plugin that cannot be compiled, revisions that
+//! panic, and many swaps from one setting to another; at last, a fresh host with further plugins that have nothing to do.
 //!
 //! **Invariant:** every figure is measured in this run; but for the plan, the cut-over and the rollback, which the host
 //! times itself, from outside.
 
+mod bomb;
 mod follow;
 mod idle;
 mod log;
@@ -70,7 +71,7 @@ struct Arguments {
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(10..=100_000))]
     swaps: u32,
     /// How many further plugins have nothing to do; 0 leaves their figure out
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=999))]
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(0..=999))]
     idle_plugins: u32,
     /// 100 parents, 50 swaps, 10 idle plugins: a look, not a result
     #[arg(long, conflicts_with_all = ["parents", "swaps", "idle_plugins"])]
@@ -128,6 +129,7 @@ async fn measure(cluster: &DevCluster, built: &SwapBuilt, size: Size) -> anyhow:
     let stopped = operator.stop().await;
     let mut measured = swapped?;
     stopped?;
+    stage.forget(bomb::PLUGIN).await?;
     measured.two_digests_at_once = sight.backwards();
     measured.logged = log::read(&log);
     if size.idle_plugins > 0 {
@@ -163,6 +165,8 @@ impl Bench<'_> {
         let stream = Stream::start(&self.stage.api, PARENTS, &self.names, address);
         let compiled_ms = self.replace_bytes(new, "new").await?;
         let cached_ms = self.replace_bytes(new, "known").await?;
+        say::step("A plugin that cannot be compiled");
+        let bombed = bomb::measure(&self.stage, &self.operator).await?;
         say::step("Revisions that panic");
         for attempt in 0..self.size.rollbacks {
             self.rollback(attempt).await?;
@@ -185,6 +189,7 @@ impl Bench<'_> {
             presence,
             changes: streamed.count(),
             delays: streamed.delays(&self.sight),
+            bomb: bombed.figures(&streamed, &self.sight),
             swaps,
             ..Measured::default()
         })

@@ -30,6 +30,25 @@ pub(crate) fn of(pid: u32) -> anyhow::Result<Usage> {
     Ok(Usage { cpu_s, rss_bytes: bytes("VmRSS:")?, rss_peak_bytes: bytes("VmHWM:")? })
 }
 
+/// The largest resident set so far, bytes, of those children of a process whose command line begins with any program and
+/// this argument.
+pub(crate) fn child_peak_bytes(pid: u32, argument: &str) -> Option<u64> {
+    // Each thread has the children that it has started.
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let lists = threads
+        .filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("children")).ok());
+    let peak = |child: &str| {
+        let read = |file: &str| std::fs::read_to_string(format!("/proc/{child}/{file}")).ok();
+        // Before it runs its program, a child has the command line and the memory of its parent.
+        if read("cmdline")?.split('\0').nth(1) != Some(argument) {
+            return None;
+        }
+        // One that has ended has no memory.
+        Some(kib(&read("status")?, "VmHWM:")? * 1024)
+    };
+    lists.filter_map(|list| list.split_whitespace().filter_map(peak).max()).max()
+}
+
 /// `utime`, `stime`, `cutime`, `cstime`: fields 14 to 17, counted behind the command's closing parenthesis, which may itself hold spaces.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, behind) = stat.rsplit_once(')')?;
@@ -54,5 +73,23 @@ mod tests {
         assert_eq!((kib(status, "VmHWM:"), kib(status, "VmRSS:")), (Some(5120), Some(1)));
         let usage = of(std::process::id()).unwrap();
         assert!(usage.rss_peak_bytes >= usage.rss_bytes && usage.rss_bytes > 0);
+    }
+
+    #[test]
+    fn finds_a_child_by_its_argument() {
+        let mut child = std::process::Command::new("sleep").arg("123").spawn().unwrap();
+        // Its command line is there a moment after it has begun.
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let own = loop {
+            let found = child_peak_bytes(std::process::id(), "123");
+            if found.is_some() || std::time::Instant::now() > deadline {
+                break found;
+            }
+        };
+        let other = child_peak_bytes(std::process::id(), "124");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(own.is_some_and(|bytes| bytes > 0));
+        assert_eq!(other, None);
     }
 }

@@ -431,6 +431,45 @@ async fn a_host_killed_at_any_write_of_a_swap_ends_with_the_new_revision() {
 }
 
 #[tokio::test]
+async fn a_host_killed_at_any_write_of_a_rollback_ends_with_the_good_revision() {
+    let mut stage = Stage::new("survived", &["a"], json!({})).await;
+    let good = revision(&stage.settled().await, "active");
+    let mut killed = 0;
+    loop {
+        let moment = [Moment::BeforeServer, Moment::BeforeHost][killed % 2];
+        let concerns = |asked: &Asked| asked.resource() != "events";
+        let trap = stage.rig.proxy.at_write(killed + 1, moment, concerns, stage.rig.host.killer());
+        let suffix = format!("-bad{killed}");
+        let config =
+            json!({"suffix": suffix, "fault": "panic", "faultOnceTextIs": format!("one{suffix}")});
+        stage.set(json!({"config": config, "rollout": {"policy": "Always"}})).await;
+        wait_for("the host's death or the way back", PATIENCE, || async {
+            let plugin = stage.rig.api.get(&plugin()).await?;
+            let seen = plugin["status"]["observedGeneration"] == plugin["metadata"]["generation"];
+            let back = seen && plugin["status"]["candidate"]["reason"] == "Quarantined";
+            let done = back && stage.text_now("a").await == "one";
+            Ok((trap.has_sprung() || done).then_some(()))
+        })
+        .await
+        .unwrap();
+        let sprung = trap.has_sprung();
+        drop(trap);
+        if sprung {
+            killed += 1;
+            stage.rig.restart_host().await.unwrap();
+        }
+        let held = stage.held("Quarantined").await;
+        assert_eq!(revision(&held, "active"), good, "after {killed} hosts were killed");
+        stage.text("a", "one").await;
+        if !sprung {
+            break;
+        }
+    }
+    // That it is loading, what is kept, that it acts, the child, that it was taken back, the child again.
+    assert!(killed >= 5, "only {killed} hosts were killed");
+}
+
+#[tokio::test]
 async fn what_a_plugin_saw_is_run_again_byte_for_byte_with_any_build() {
     let stage = Stage::new("replay", &["a"], json!({})).await;
     let folder = tempfile::tempdir().unwrap();

@@ -43,7 +43,7 @@ fn defined(shared: &Weak<Shared>, change: &Change) {
     let Some((_, group)) = change.key.name.split_once('.') else { return };
     tracing::debug!(definition = %change.key, group, "a definition has changed");
     shared.client.discovery.forget_group(group);
-    for ((kind, _), running) in shared.running().iter() {
+    for ((kind, ..), running) in shared.running().iter() {
         if kind.group() == group {
             running.nudge.notify_one();
         }

@@ -1,9 +1,9 @@
-//! Machine code on disk: one file per component and engine, with a digest of its own in front.
+//! Machine code on disk: one file per component and engine, named by both and by its own digest.
 //!
 //! wasmtime runs a corrupted file without complaint, so nothing is used whose digest does not match,
 //! or that another user may have written. Whatever is wrong with a file, the answer is to compile again.
 //!
-//! **Invariant:** a file appears under its name only when it is whole.
+//! **Invariant:** a file appears under its name only when it is whole, and is never written again: it may be mapped.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::{Hash, Hasher};
@@ -15,7 +15,7 @@ use host_core::ident::Digest;
 
 use crate::config;
 use crate::error::EngineError;
-use crate::limits::{CACHE_FILES_MAX, CODE_BYTES_MAX};
+use crate::limits::{CACHE_BYTES_MAX, CODE_BYTES_MAX};
 
 /// Bits of a file mode that let others write.
 const OTHERS_WRITE: u32 = 0o022;
@@ -36,34 +36,41 @@ impl Cache {
         Ok(Self { directory, engine: Digest::of(&bytes.0) })
     }
 
-    fn path(&self, component: Digest) -> PathBuf {
-        self.directory.join(format!("{}-{}.cwasm", component.hex(), self.engine.short()))
+    /// What the names of a component's files begin with; the digest of the code follows.
+    fn prefix(&self, component: Digest) -> String {
+        format!("{}-{}-", component.hex(), self.engine.hex())
     }
 
-    /// The first line of a file: for which component and engine it is, and what the rest hashes to.
-    fn header(&self, component: Digest, code: &[u8]) -> String {
-        format!("{} {} {}\n", component.hex(), self.engine.hex(), Digest::of(code).hex())
+    fn path(&self, component: Digest, code: &[u8]) -> PathBuf {
+        let code = Digest::of(code).hex();
+        self.directory.join(format!("{}{code}.cwasm", self.prefix(component)))
     }
 
-    /// The code, if it is there and whole and this user's own.
-    pub(super) fn get(&self, component: Digest) -> Option<Vec<u8>> {
-        let file = File::open(self.path(component)).ok()?;
+    /// The file with the code, if it is there and whole and this user's own.
+    pub(super) fn get(&self, component: Digest) -> Option<File> {
+        let prefix = self.prefix(component);
+        let entries = fs::read_dir(&self.directory).ok()?.flatten();
+        let named =
+            entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix));
+        named.map(|entry| entry.path()).find_map(|path| self.open(component, &path))
+    }
+
+    fn open(&self, component: Digest, path: &Path) -> Option<File> {
+        let mut file = File::open(path).ok()?;
         let metadata = file.metadata().ok()?;
         let own = metadata.uid() == rustix::process::geteuid().as_raw();
         if !own || metadata.mode() & OTHERS_WRITE != 0 {
             return None;
         }
-        let header_len = self.header(component, &[]).len();
-        let mut bytes = Vec::new();
-        file.take((header_len + CODE_BYTES_MAX) as u64).read_to_end(&mut bytes).ok()?;
-        let code = bytes.split_off(header_len.min(bytes.len()));
-        (bytes == self.header(component, &code).as_bytes()).then_some(code)
+        let mut code = Vec::new();
+        (&mut file).take(CODE_BYTES_MAX as u64).read_to_end(&mut code).ok()?;
+        (self.path(component, &code) == path).then_some(file)
     }
 
     /// Keeps the code.
     pub(super) fn put(&self, component: Digest, code: &[u8]) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
-        let path = self.path(component);
+        let path = self.path(component, code);
         let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
         let mut file = OpenOptions::new()
             .write(true)
@@ -71,24 +78,31 @@ impl Cache {
             .truncate(true)
             .mode(0o600)
             .open(&temporary)?;
-        file.write_all(self.header(component, code).as_bytes())?;
         file.write_all(code)?;
         fs::rename(&temporary, &path)?;
-        self.forget_oldest(&path)
+        self.forget_oldest(&path, CACHE_BYTES_MAX)
     }
 
-    /// Removes what is beyond the bound, remains of a crash included, but never `newest`: clocks are coarse.
-    fn forget_oldest(&self, newest: &Path) -> io::Result<()> {
-        let mut files = Vec::new();
+    /// Removes what is beyond `bytes_max`, remains of a crash included, but never `newest`: clocks are coarse.
+    fn forget_oldest(&self, newest: &Path, bytes_max: u64) -> io::Result<()> {
+        let (mut files, mut bytes) = (Vec::new(), 0);
         for entry in fs::read_dir(&self.directory)? {
             let entry = entry?;
+            let metadata = entry.metadata()?;
+            bytes += metadata.len();
             if entry.path() != newest {
-                files.push((entry.metadata()?.modified()?, entry.path()));
+                files.push((metadata.modified()?, metadata.len(), entry.path()));
             }
         }
         files.sort_unstable();
-        let excess = (files.len() + 1).saturating_sub(CACHE_FILES_MAX);
-        files.iter().take(excess).try_for_each(|(_, path)| fs::remove_file(path))
+        for (_, len, path) in files {
+            if bytes <= bytes_max {
+                break;
+            }
+            fs::remove_file(path)?;
+            bytes -= len;
+        }
+        Ok(())
     }
 }
 
@@ -116,12 +130,16 @@ mod tests {
     fn never_holds_more_than_its_bound() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::new(directory.path().to_owned()).unwrap();
-        let digest = |number: usize| Digest::of(&number.to_le_bytes());
-        for number in 0..CACHE_FILES_MAX + 5 {
-            cache.put(digest(number), b"machine code").unwrap();
+        let digest = |number: u8| Digest::of(&[number]);
+        for number in 0..9 {
+            cache.put(digest(number), &[number; 100]).unwrap();
         }
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), CACHE_FILES_MAX);
-        assert!(cache.get(digest(CACHE_FILES_MAX + 4)).is_some(), "the newest was removed");
+        let newest = cache.path(digest(0), &[0; 100]);
+        cache.forget_oldest(&newest, 350).unwrap();
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
+        assert!(cache.get(digest(0)).is_some(), "the newest was removed");
+        cache.forget_oldest(&newest, 0).unwrap();
+        assert!(cache.get(digest(0)).is_some(), "the newest was removed");
     }
 
     #[test]
@@ -129,29 +147,24 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::new(directory.path().join("deep/cache")).unwrap();
         let (component, other) = (Digest::of(b"a"), Digest::of(b"b"));
-        assert_eq!(cache.get(component), None);
+        assert!(cache.get(component).is_none());
         cache.put(component, b"machine code").unwrap();
-        assert_eq!(cache.get(component).as_deref(), Some(&b"machine code"[..]));
-
-        // Another component's file under this one's name.
-        fs::copy(cache.path(component), cache.path(other)).unwrap();
-        assert_eq!(cache.get(other), None);
-
-        let whole = fs::read(cache.path(component)).unwrap();
-        for position in [0, 70, 140, whole.len() - 1] {
-            let mut bytes = whole.clone();
-            bytes[position] ^= 1;
-            fs::write(cache.path(component), bytes).unwrap();
-            assert_eq!(cache.get(component), None, "byte {position}");
-        }
-        for length in [0, 10, whole.len() - 1] {
-            fs::write(cache.path(component), &whole[..length]).unwrap();
-            assert_eq!(cache.get(component), None, "length {length}");
-        }
-
-        fs::write(cache.path(component), &whole).unwrap();
+        let path = cache.path(component, b"machine code");
         assert!(cache.get(component).is_some());
-        fs::set_permissions(cache.path(component), fs::Permissions::from_mode(0o666)).unwrap();
-        assert_eq!(cache.get(component), None);
+        assert_eq!(fs::read(&path).unwrap(), b"machine code");
+
+        // Another component's code under a name that would be its own, but for the digest.
+        fs::write(cache.path(other, b"other code"), b"machine code").unwrap();
+        assert!(cache.get(other).is_none());
+
+        for changed in [&b"Machine code"[..], b"machine codE", b"machine cod", b""] {
+            fs::write(&path, changed).unwrap();
+            assert!(cache.get(component).is_none(), "{changed:?}");
+        }
+
+        fs::write(&path, b"machine code").unwrap();
+        assert!(cache.get(component).is_some());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        assert!(cache.get(component).is_none());
     }
 }

@@ -15,8 +15,8 @@ use super::follow::{condition, name};
 use super::stage::{PLUGINS, Stage};
 use crate::say;
 
-/// All compile one after the other, a second or two each.
-const PATIENCE: Duration = Duration::from_mins(20);
+/// All compile one after the other, a second or two each: 999 take at most 33 minutes.
+const PATIENCE: Duration = Duration::from_mins(40);
 
 /// Copies of a component made in one request to kubectl: each is a quarter of a megabyte.
 const AT_ONCE: usize = 20;

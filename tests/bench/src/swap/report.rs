@@ -5,6 +5,7 @@ use std::io::Write as _;
 use anyhow::bail;
 use serde_json::{Value, json};
 
+use super::bomb::Bomb;
 use super::idle::Idle;
 use super::log::Logged;
 use super::stream::Presence;
@@ -31,6 +32,8 @@ pub(super) struct Measured {
     pub(super) changes: usize,
     /// How long they took to arrive.
     pub(super) delays: Option<Delays>,
+    /// A plugin that cannot be compiled.
+    pub(super) bomb: Bomb,
     /// Swaps from one setting to another.
     pub(super) swaps: Swaps,
     /// What idle plugins cost; None when there were none.
@@ -78,9 +81,40 @@ fn rounded(value: f64) -> f64 {
 
 /// Prints the table and the last line. An error if something happened that must not.
 pub(super) fn print(measured: &Measured, parents: u32) -> anyhow::Result<()> {
-    let Measured { held, logged, presence, delays, swaps, idle, .. } = measured;
+    let Measured { held, presence, swaps, bomb, .. } = measured;
+    let rows = rows(measured);
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\n{parents} parents, {} changes, {} swaps\n", measured.changes, swaps.count)?;
+    for (_, title, value) in &rows {
+        writeln!(out, "{title:<44}{value:>12}")?;
+    }
+    let mut line: serde_json::Map<String, Value> =
+        rows.into_iter().map(|(key, _, value)| (key.to_owned(), value)).collect();
+    line.insert("parents".to_owned(), json!(parents));
+    line.insert("changes".to_owned(), json!(measured.changes));
+    line.insert("swaps".to_owned(), json!(swaps.count));
+    line.insert("figures".to_owned(), details(measured));
+    writeln!(out, "\n{}", Value::Object(line))?;
+    let wrong = [
+        ("events_lost is not 0", measured.events_lost > 0),
+        ("two_digests_at_once is not 0", measured.two_digests_at_once > 0),
+        ("shadow_writes is not 0", held.writes > 0),
+        ("inactive_s is not 0", !presence.longest_gap.is_zero()),
+        ("a plugin that cannot be compiled was not refused", bomb.refused_s.is_none()),
+    ];
+    let wrong: Vec<&str> =
+        wrong.iter().filter(|(_, wrong)| *wrong).map(|(what, _)| *what).collect();
+    if !wrong.is_empty() {
+        bail!("{}", wrong.join("; "));
+    }
+    Ok(())
+}
+
+/// Every figure: its key, its title, its value.
+fn rows(measured: &Measured) -> [(&'static str, &'static str, Value); 18] {
+    let Measured { held, logged, presence, delays, bomb, swaps, idle, .. } = measured;
     let inactive_s = presence.longest_gap.as_secs_f64();
-    let rows: [(&str, &str, Value); 15] = [
+    [
         ("events_lost", "changes that never arrived", json!(measured.events_lost)),
         ("two_digests_at_once", "runs by replaced bytes", json!(measured.two_digests_at_once)),
         ("shadow_writes", "writes while a candidate was held", json!(held.writes)),
@@ -101,6 +135,9 @@ pub(super) fn print(measured: &Measured, parents: u32) -> anyhow::Result<()> {
             "one change meanwhile: longest, ms",
             figure(delays.map(|one| one.max_ms)),
         ),
+        ("bomb_refused_s", "a compile bomb to refused, s", figure(bomb.refused_s)),
+        ("bomb_child_mib", "its compiler's largest RSS, MiB", figure(bomb.child_mib())),
+        ("bomb_change_p99_ratio", "p99 of a change meanwhile / before", figure(bomb.ratio())),
         ("rss_swaps_ratio", "RSS after all swaps / after the first", figure(Some(swaps.ratio()))),
         (
             "swap_ms",
@@ -108,30 +145,7 @@ pub(super) fn print(measured: &Measured, parents: u32) -> anyhow::Result<()> {
             figure(Some(swaps.took_s / f64::from(swaps.count.max(1)) * 1_000.0)),
         ),
         ("idle_plugin_kib", "a further idle plugin, KiB", figure(idle.map(|idle| idle.kib))),
-    ];
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "\n{parents} parents, {} changes, {} swaps\n", measured.changes, swaps.count)?;
-    for (_, title, value) in &rows {
-        writeln!(out, "{title:<44}{value:>12}")?;
-    }
-    let mut line: serde_json::Map<String, Value> =
-        rows.into_iter().map(|(key, _, value)| (key.to_owned(), value)).collect();
-    line.insert("parents".to_owned(), json!(parents));
-    line.insert("changes".to_owned(), json!(measured.changes));
-    line.insert("swaps".to_owned(), json!(swaps.count));
-    line.insert("figures".to_owned(), details(measured));
-    writeln!(out, "\n{}", Value::Object(line))?;
-    let wrong = [
-        ("events_lost", measured.events_lost > 0),
-        ("two_digests_at_once", measured.two_digests_at_once > 0),
-        ("shadow_writes", held.writes > 0),
-        ("inactive_s", inactive_s > 0.0),
-    ];
-    let wrong: Vec<&str> = wrong.iter().filter(|(_, wrong)| *wrong).map(|(key, _)| *key).collect();
-    if !wrong.is_empty() {
-        bail!("not 0: {}", wrong.join(", "));
-    }
-    Ok(())
+    ]
 }
 
 fn figure(value: Option<f64>) -> Value {
@@ -140,7 +154,7 @@ fn figure(value: Option<f64>) -> Value {
 
 /// What the figures above are the worst of.
 fn details(measured: &Measured) -> Value {
-    let Measured { held, logged, presence, delays, swaps, .. } = measured;
+    let Measured { held, logged, presence, delays, bomb, swaps, .. } = measured;
     let all = |values: &[f64]| values.iter().copied().map(rounded).collect::<Vec<_>>();
     json!({
         "plugin_status_writes_while_held": held.status_writes,
@@ -151,6 +165,10 @@ fn details(measured: &Measured) -> Value {
         "cut_overs": logged.cut_overs_ms.len(),
         "looks": presence.looks,
         "change_p50_ms": delays.map(|one| rounded(one.p50_ms)),
+        "bomb_change_p99_ms": {
+            "before": bomb.before.map(|one| rounded(one.p99_ms)),
+            "meanwhile": bomb.meanwhile.map(|one| rounded(one.p99_ms)),
+        },
         "rss_early_bytes": swaps.early_bytes,
         "rss_late_bytes": swaps.late_bytes,
     })

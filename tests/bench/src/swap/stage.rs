@@ -128,6 +128,27 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
+    /// Adds a further plugin: a ConfigMap with a component; gives when the server had acknowledged it.
+    pub(super) async fn add(&self, name: &str, bytes: &[u8]) -> anyhow::Result<Instant> {
+        let path = format!("/api/v1/namespaces/{HOST}/configmaps");
+        self.api.post(&path, &self.plugin(name, bytes)).await
+    }
+
+    /// Deletes the ConfigMap of a plugin.
+    pub(super) async fn remove(&self, name: &str) -> anyhow::Result<()> {
+        self.delete("configmaps", name).await
+    }
+
+    /// Deletes a `Plugin`. A running host would make it again.
+    pub(super) async fn forget(&self, name: &str) -> anyhow::Result<()> {
+        self.delete("plugins.plugins.operator-host.dev", name).await
+    }
+
+    async fn delete(&self, kind: &str, name: &str) -> anyhow::Result<()> {
+        self.cluster.kubectl(&["-n", HOST, "delete", "--ignore-not-found", kind, name]).await?;
+        Ok(())
+    }
+
     /// Replaces the plugin's bytes; gives when the server had acknowledged it.
     pub(super) async fn replace(&self, version: &Version) -> anyhow::Result<Instant> {
         let path = format!("/api/v1/namespaces/{HOST}/configmaps/{PLUGIN}");

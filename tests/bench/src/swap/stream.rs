@@ -52,12 +52,27 @@ impl Streamed {
 
     /// From the acknowledgement of a change to its child's; one that never arrived has none.
     pub(super) fn delays(&self, sight: &Sight) -> Option<Delays> {
-        let delay = |change: &Change| {
-            let arrived = sight.arrived(&change.name, change.replicas, change.sent)?;
-            Some(arrived.saturating_duration_since(change.acknowledged).as_secs_f64())
-        };
-        Delays::of(self.changes.iter().filter_map(delay).collect())
+        delays(sight, self.changes.iter())
     }
+
+    /// The same of the changes that were sent between two moments.
+    pub(super) fn delays_between(
+        &self,
+        sight: &Sight,
+        from: Instant,
+        until: Instant,
+    ) -> Option<Delays> {
+        let within = |change: &&Change| (from..until).contains(&change.sent);
+        delays(sight, self.changes.iter().filter(within))
+    }
+}
+
+fn delays<'a>(sight: &Sight, changes: impl Iterator<Item = &'a Change>) -> Option<Delays> {
+    let delay = |change: &Change| {
+        let arrived = sight.arrived(&change.name, change.replicas, change.sent)?;
+        Some(arrived.saturating_duration_since(change.acknowledged).as_secs_f64())
+    };
+    Delays::of(changes.filter_map(delay).collect())
 }
 
 /// How long nothing was active.
