@@ -233,6 +233,11 @@ impl Plugins {
         Ok(())
     }
 
+    /// Nothing acts for a lane any more; gives what did.
+    pub(crate) fn retire(&self, lane: Lane) -> Option<Arc<LoadedPlugin>> {
+        self.write().remove(&lane).map(|running| running.active)
+    }
+
     /// Lets a revision act for some parents.
     pub(crate) fn canary(&self, plugin: &Arc<LoadedPlugin>, share: Share) {
         if let Some(running) = self.write().get_mut(&plugin.lane) {

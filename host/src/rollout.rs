@@ -45,6 +45,9 @@ use publish::LastWritten;
 use pull::Pulls;
 use source::Source;
 
+/// Compiled plugins loaded at once: a few milliseconds each, and some of a megabyte.
+const LOADS_AT_ONCE: usize = 2;
+
 /// How often a development file is looked at.
 const FILE_POLL: Duration = Duration::from_millis(500);
 
@@ -96,7 +99,9 @@ impl PlanReport {
 pub(crate) struct Rollout {
     engine: Engine,
     compiler: Compiler,
+    /// Turns to compile, and turns to load what is compiled.
     compiling: Arc<Semaphore>,
+    loading: Arc<Semaphore>,
     scopes: Vec<Scope>,
     trust: Trust,
     inbox: Arc<Inbox>,
@@ -144,6 +149,7 @@ impl Rollout {
             engine,
             compiler,
             compiling: Arc::new(Semaphore::new(1)),
+            loading: Arc::new(Semaphore::new(LOADS_AT_ONCE)),
             scopes,
             trust,
             inbox: Arc::new(inbox),

@@ -65,6 +65,7 @@ pub(crate) struct Host {
 
 /// Runs the host until SIGTERM or SIGINT, or until it has lost its lease.
 pub(crate) fn run(args: RunArgs) -> anyhow::Result<()> {
+    raise_file_limit();
     let _traces = telemetry::init(&args.log, args.log_format, args.otlp_endpoint.as_deref())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -74,6 +75,14 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<()> {
     // A call into a plugin or a compilation may still be running: neither writes anything.
     runtime.shutdown_background();
     result
+}
+
+/// Each informer has a connection of its own, and a usual soft limit of 1,024 files is fewer than one host may have.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // It works with what it has.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 async fn start(args: RunArgs) -> anyhow::Result<()> {

@@ -11,6 +11,7 @@ use host_wasm::{CompileError, Plugin};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use super::Rollout;
 use super::source::Source;
 use crate::plugins::{LoadedPlugin, TrackRecord};
 use crate::registry::RegistryError;
@@ -172,30 +173,57 @@ pub(super) async fn load(
     host: &Arc<Host>,
     source: &Arc<Source>,
 ) -> Result<Arc<LoadedPlugin>, LoadError> {
-    let name = source.name.clone();
     let signed = host.rollout.trust.keys.check(source.captured.bytes(), source.signature.as_ref());
     signed.map_err(|unsigned| LoadError::Unsigned {
         plugin: source.captured.id().clone(),
         source: unsigned,
     })?;
-    let plugin = {
-        // The compiler takes a processor and up to a gigabyte: one at a time.
-        let turn = Arc::clone(&host.rollout.compiling).acquire_owned().await;
-        let (host, source) = (Arc::clone(host), Arc::clone(source));
-        let load = move || -> Result<Plugin, host_wasm::LoadError> {
-            let _turn = turn;
-            let verified = source.captured.clone().verify()?;
-            let compiled = host.rollout.compiler.compile(verified)?;
-            host.rollout.engine.load(compiled, &source.settings.limits)
-        };
-        let loaded = tokio::task::spawn_blocking(load).await;
-        let loaded = loaded.map_err(|error| LoadError::Source {
-            what: format!("loading {name} has panicked: {error}"),
-        })?;
-        loaded
-            .map_err(|source| LoadError::Plugin { name: name.clone(), source: Box::new(source) })?
-    };
+    let plugin = ready(host, source).await?;
     granted(host, source, plugin).await
+}
+
+/// Verify, compile, describe.
+async fn ready(host: &Arc<Host>, source: &Arc<Source>) -> Result<Plugin, LoadError> {
+    let Rollout { loading, compiling, .. } = &host.rollout;
+    let (of_host, of_source) = (Arc::clone(host), Arc::clone(source));
+    let found = work(source, loading, move || {
+        let verified = of_source.captured.clone().verify()?;
+        Ok(match of_host.rollout.compiler.cached(verified) {
+            Ok(compiled) => {
+                Ok(of_host.rollout.engine.load(compiled, &of_source.settings.limits)?)
+            }
+            Err(verified) => Err(verified),
+        })
+    });
+    let verified = match found.await? {
+        Ok(plugin) => return Ok(plugin),
+        Err(verified) => verified,
+    };
+    // The compiler takes a processor and up to two gigabytes: one at a time, and nothing that is compiled waits for it.
+    let (of_host, of_source) = (Arc::clone(host), Arc::clone(source));
+    work(source, compiling, move || {
+        let compiled = of_host.rollout.compiler.compile(*verified)?;
+        of_host.rollout.engine.load(compiled, &of_source.settings.limits)
+    })
+    .await
+}
+
+/// Does what takes time on a thread that nobody waits for, when it is its turn.
+async fn work<T: Send + 'static>(
+    source: &Source,
+    turns: &Arc<Semaphore>,
+    work: impl FnOnce() -> Result<T, host_wasm::LoadError> + Send + 'static,
+) -> Result<T, LoadError> {
+    let name = source.name.clone();
+    let turn = Arc::clone(turns).acquire_owned().await;
+    let worked = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        work()
+    });
+    let worked = worked.await.map_err(|error| LoadError::Source {
+        what: format!("loading {name} has panicked: {error}"),
+    })?;
+    worked.map_err(|source| LoadError::Plugin { name, source: Box::new(source) })
 }
 
 /// Runs every parent once, as soon as everything the plugin needs can be observed.

@@ -188,7 +188,13 @@ pub(super) async fn publish(
         return None;
     }
     let id = ObjectId { kind: plugin::kind(), key: eye.key() };
-    let Some(object) = &wanted.object else { return create(eye, &id).await };
+    let Some(object) = &wanted.object else {
+        // Whoever has deleted both wants neither back.
+        if wanted.config_maps.is_empty() {
+            return None;
+        }
+        return create(eye, &id).await;
+    };
     let mut last = Arc::clone(&eye.written.0).lock_owned().await;
     // As it is now: what was looked at may be older than the last write.
     let object = eye.current().unwrap_or_else(|| Arc::clone(object));

@@ -250,6 +250,9 @@ impl State {
             }
             None => {
                 self.withdraw(eye);
+                if wanted.object.is_none() && eye.plugins.store().is_synced() {
+                    self.retire(eye);
+                }
                 return Told::gone(eye);
             }
         };
@@ -289,6 +292,18 @@ impl State {
             }
         }
         self.consider(eye, wanted, source, active.as_ref()).await
+    }
+
+    /// Nothing is left of a plugin, neither source nor `Plugin`: it stops. Its parents and what it made stay.
+    fn retire(&mut self, eye: &Eye) {
+        if let Some(last) = eye.host.plugins.retire(eye.host.rollout.lane(&eye.name)) {
+            tracing::warn!(
+                plugin = &*eye.name,
+                "{} has stopped: its source and its Plugin are gone",
+                last.label()
+            );
+            *self = Self { leading: self.leading, ..Self::default() };
+        }
     }
 
     /// Takes a candidate out of the way.

@@ -494,6 +494,32 @@ async fn what_a_plugin_saw_is_run_again_byte_for_byte_with_any_build() {
 }
 
 #[tokio::test]
+async fn a_plugin_whose_source_and_object_are_deleted_stops_and_comes_back_with_them() {
+    let stage = Stage::new("retired", &["a"], json!({})).await;
+    let source = path("configmaps", HOST, "puppet");
+    let mut kept = stage.rig.api.get(&source).await.unwrap();
+    kept["metadata"] = json!({"name": "puppet", "labels": kept["metadata"]["labels"]});
+    // Without its source it goes on.
+    stage.rig.api.delete(&source, "Background").await.unwrap();
+    stage.held("SourceMissing").await;
+    stage.rig.api.puppet("retired", "a", &json!({"own": ["a"], "text": "two"})).await.unwrap();
+    stage.text("a", "two").await;
+    stage.rig.api.delete(&plugin(), "Background").await.unwrap();
+    wait_for("the plugin to stop", PATIENCE, || async {
+        Ok(stage.rig.host.log().contains("has stopped").then_some(()))
+    })
+    .await
+    .unwrap();
+    stage.rig.api.puppet("retired", "a", &json!({"own": ["a"], "text": "three"})).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    assert_eq!(stage.text_now("a").await, "two");
+    assert!(stage.rig.api.get(&plugin()).await.is_err(), "the Plugin came back by itself");
+    stage.rig.api.apply(&source, &kept).await.unwrap();
+    stage.text("a", "three").await;
+    stage.rig.api.until("the Plugin", &plugin(), |plugin| !plugin.is_null()).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_package_is_all_that_a_cluster_needs() {
     let stage = Stage::new("package", &[], json!({})).await;
     let (staged, _) = STAGED.get().unwrap();
