@@ -87,6 +87,19 @@ impl LoadedPlugin {
         text::finalizer(self.name())
     }
 
+    /// What it may do and another revision may not, for people.
+    pub(crate) fn beyond(&self, other: &Self) -> Vec<String> {
+        let mut more = self.grants.beyond(&other.grants);
+        more.extend(self.settings.namespaces_beyond(&other.settings));
+        more
+    }
+
+    /// Whether a parent is one of those that it is for: another plugin may watch more of its kind.
+    fn is_for(&self, parent: &ObjectKey) -> bool {
+        let namespaces = self.settings.namespaces.as_ref();
+        namespaces.is_none_or(|names| names.contains(&*parent.namespace))
+    }
+
     /// The cache of a kind for a namespace (empty: cluster-scoped or all). Unknown is never empty: a kind that is
     /// not synced is an error.
     pub(crate) fn store(&self, kind: &Kind, namespace: &str) -> Result<View<'_>, Error> {
@@ -198,7 +211,8 @@ impl Plugins {
         let running = lanes.get(&lane)?;
         let canary =
             running.canary.as_ref().filter(|(canary, share)| share.includes(canary, parent));
-        Some(Arc::clone(canary.map_or(&running.active, |(canary, _)| canary)))
+        let plugin = canary.map_or(&running.active, |(canary, _)| canary);
+        plugin.is_for(parent).then(|| Arc::clone(plugin))
     }
 
     /// The active revision of a lane.

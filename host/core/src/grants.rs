@@ -27,6 +27,22 @@ pub struct PluginSettings {
     /// Default: the host's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_account_name: Option<String>,
+    /// The only namespaces that the plugin sees and acts in. Default: all that the host watches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespaces: Option<BTreeSet<String>>,
+}
+
+impl PluginSettings {
+    /// Namespaces that these let a plugin act in and others do not, as `acts in namespace shop`, sorted.
+    pub fn namespaces_beyond(&self, other: &Self) -> Vec<String> {
+        let Some(theirs) = &other.namespaces else { return Vec::new() };
+        match &self.namespaces {
+            None => vec!["acts in all namespaces".to_owned()],
+            Some(mine) => {
+                mine.difference(theirs).map(|name| format!("acts in namespace {name}")).collect()
+            }
+        }
+    }
 }
 
 /// Powers, as a person writes them.

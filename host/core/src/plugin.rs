@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** the spec is the user's. The host creates an empty one where there is none and writes the status alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -180,6 +180,15 @@ pub struct PluginSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
+    /// The only namespaces that the plugin sees and acts in. Default: all that the host watches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        with = "Vec<String>",
+        length(min = 1, max = 100),
+        inner(regex(pattern = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")),
+        extend("x-kubernetes-list-type" = "set")
+    )]
+    pub namespaces: Option<BTreeSet<String>>,
     /// How a new revision comes to act.
     pub rollout: RolloutSpec,
     /// A revision that may act whatever its plan says: what `operator-host plugin approve` sets.
@@ -221,6 +230,7 @@ impl PluginSpec {
                 .service_account_name
                 .clone()
                 .or(with_bytes.service_account_name),
+            namespaces: self.namespaces.clone().or(with_bytes.namespaces),
         }
     }
 }

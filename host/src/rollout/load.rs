@@ -263,13 +263,14 @@ async fn granted(
     if !source.grant_as_asked && source.name != descriptor.name {
         return Err(LoadError::OtherName { plugin: id, label: source.name.clone() });
     }
+    let scopes = scopes(&host.rollout.scopes, source)?;
     let cluster = match &source.settings.service_account_name {
         None => host.cluster.clone(),
-        Some(account) => reviewed(host, &id, account, &grants).await?,
+        Some(account) => reviewed(host, &id, account, &grants, &scopes).await?,
     };
     let subscriptions = grants
         .reads()
-        .flat_map(|kind| host.rollout.scopes.iter().map(move |scope| (kind, scope)))
+        .flat_map(|kind| scopes.iter().map(move |scope| (kind, scope)))
         .map(|(kind, scope)| (scope.clone(), host.informers.subscribe(kind.clone(), scope.clone())))
         .collect();
     Ok(Arc::new(LoadedPlugin {
@@ -285,6 +286,28 @@ async fn granted(
     }))
 }
 
+/// What the host watches, as far as a plugin is for it.
+fn scopes(watched: &[Scope], source: &Source) -> Result<Vec<Scope>, LoadError> {
+    let Some(namespaces) = &source.settings.namespaces else { return Ok(watched.to_vec()) };
+    let covers = |name: &String| {
+        watched.iter().any(|scope| match scope {
+            Scope::All => true,
+            Scope::Namespace(watched) => watched == name,
+        })
+    };
+    if let Some(other) = namespaces.iter().find(|name| !covers(name)) {
+        let what = format!(
+            "it is for namespace {other}, which this host does not watch: add it to --watch-namespace, or take it from namespaces"
+        );
+        return Err(LoadError::Source { what });
+    }
+    if namespaces.is_empty() {
+        let what = "namespaces is empty: name one, or leave it out for all".to_owned();
+        return Err(LoadError::Source { what });
+    }
+    Ok(namespaces.iter().cloned().map(Scope::Namespace).collect())
+}
+
 /// A client for a service account, if that may see everything the plugin sees. The cache is filled with the host's own
 /// rights, so nothing else would stop a plugin from reading what its account may not.
 async fn reviewed(
@@ -292,13 +315,14 @@ async fn reviewed(
     plugin: &PluginId,
     account: &str,
     grants: &Grants,
+    scopes: &[Scope],
 ) -> Result<Client, LoadError> {
     let namespace = &host.rollout.inbox.namespace;
     let cluster = host.cluster.clone().as_service_account(namespace, account);
     let cluster = cluster.map_err(|error| LoadError::Source { what: error.to_string() })?;
     let mut missing = Vec::new();
     for kind in grants.reads() {
-        for scope in &host.rollout.scopes {
+        for scope in scopes {
             let (within, place) = match scope {
                 Scope::All => (None, "all namespaces".to_owned()),
                 Scope::Namespace(name) => (Some(name.as_str()), format!("namespace {name}")),

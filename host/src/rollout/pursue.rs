@@ -348,7 +348,7 @@ impl State {
             let report = PlanReport::new(&eye.name, active, &plugin, started.elapsed(), summary);
             eye.host.rollout.plan(&eye.name, Some(report));
         }
-        let added = active.map(|active| plugin.grants.beyond(&active.grants)).unwrap_or_default();
+        let added = active.map(|active| plugin.beyond(active)).unwrap_or_default();
         let quarantined = self.quarantined.iter().find(|one| one.revision == source.revision);
         let bake = wanted.spec.rollout.canary.as_ref().map(CanarySpec::bake).unwrap_or_default();
         let canary = candidate.canary_since.map(|since| bake.saturating_sub(since.elapsed()));

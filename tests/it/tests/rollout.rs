@@ -520,6 +520,22 @@ async fn a_plugin_whose_source_and_object_are_deleted_stops_and_comes_back_with_
 }
 
 #[tokio::test]
+async fn a_plugin_acts_in_its_namespaces_and_in_more_only_with_consent() {
+    let stage = Stage::new("inside", &["a"], json!({})).await;
+    stage.set(json!({"namespaces": ["elsewhere"]})).await;
+    let refused = stage.held("PluginSourceInvalid").await;
+    assert!(refused["status"]["candidate"]["message"].as_str().unwrap().contains("elsewhere"));
+    stage.set(json!({"namespaces": ["inside"]})).await;
+    let inside = stage.settled().await;
+    stage.rig.api.puppet("inside", "a", &json!({"own": ["a"], "text": "two"})).await.unwrap();
+    stage.text("a", "two").await;
+    stage.set(json!({})).await;
+    let held = stage.held("MorePowers").await;
+    assert!(held["status"]["candidate"]["message"].as_str().unwrap().contains("all namespaces"));
+    assert_eq!(revision(&held, "active"), revision(&inside, "active"));
+}
+
+#[tokio::test]
 async fn a_package_is_all_that_a_cluster_needs() {
     let stage = Stage::new("package", &[], json!({})).await;
     let (staged, _) = STAGED.get().unwrap();
