@@ -9,7 +9,7 @@ use host_core::object::StoredObject;
 use host_core::plugin::Revision;
 use host_core::selector::Selector;
 use host_core::text;
-use host_kube::{ApiError, Subscription};
+use host_kube::{ApiError, Status, Subscription};
 use tokio::sync::Notify;
 
 use super::config_map;
@@ -64,8 +64,23 @@ impl Eye {
         self.host.plugins.active(self.host.rollout.lane(&self.name))
     }
 
-    /// What there is now, without a look into it.
-    pub(super) fn glance(&self) -> Glance {
+    /// What there is now, without a look into it. Waits while that is not known.
+    async fn glance(&self) -> Glance {
+        while !self.can_see() {
+            tokio::time::sleep(READ_PAUSE).await;
+        }
+        self.glance_now()
+    }
+
+    /// Whether what the cache does not show is not there: unknown is never empty. Without the kind, or the right to see
+    /// it, plugins run with what comes with their bytes.
+    fn can_see(&self) -> bool {
+        let plugins = self.plugins.store();
+        let no_plugins = matches!(plugins.status(), Status::Missing | Status::Forbidden(_));
+        self.config_maps.store().is_synced() && (plugins.is_synced() || no_plugins)
+    }
+
+    fn glance_now(&self) -> Glance {
         let object = self.current();
         let read = object.as_deref().map(PluginObject::read).transpose();
         let (read, unreadable) = match read {
@@ -81,7 +96,7 @@ impl Eye {
 
     /// What is wanted now.
     pub(super) async fn look(&self) -> Wanted {
-        self.look_into(self.glance()).await
+        self.look_into(self.glance().await).await
     }
 
     async fn look_into(&self, glance: Glance) -> Wanted {
@@ -212,7 +227,7 @@ impl Eye {
         loop {
             self.wake.notified().await;
             let was_taken_back = || self.setbacks.load(Ordering::Acquire) != setbacks;
-            let glance = self.glance();
+            let glance = self.glance().await;
             // The host's own words, mostly: no reason to read a megabyte.
             if glance.outline() == seen && !was_taken_back() {
                 continue;
