@@ -392,24 +392,24 @@ async fn the_newest_of_several_changes_acts_and_a_change_of_metadata_does_nothin
     assert_eq!(revision(&stage.settled().await, "active"), revision(&settled, "active"));
 }
 
-#[tokio::test]
-async fn a_host_killed_at_any_write_of_a_swap_ends_with_the_new_revision() {
-    let mut stage = Stage::new("killed", &["a"], json!({})).await;
-    let mut killed = 0;
-    loop {
+/// Sets a spec, and the next one, and so on; kills the host at the first write that follows, the next time at the
+/// second, until no write is left. Each time another host brings it to its end. Gives how many were killed.
+async fn killed_at_each_write(
+    stage: &mut Stage,
+    spec: impl Fn(usize) -> Value,
+    has_ended: impl Fn(&Value) -> bool,
+    text: impl Fn(usize) -> String,
+) -> usize {
+    for killed in 0.. {
         let moment = [Moment::BeforeServer, Moment::BeforeHost][killed % 2];
         let concerns = |asked: &Asked| asked.resource() != "events";
         let killer = stage.rig.host.killer();
         let trap = stage.rig.proxy.at_write(killed + 1, moment, concerns, killer);
-        let suffix = format!("-{killed}");
-        let rollout = json!({"maxChangedPercent": 100});
-        stage.set(json!({"config": {"suffix": suffix}, "rollout": rollout})).await;
-        let text = format!("one{suffix}");
-        wait_for("the host's death or the new revision's work", PATIENCE, || async {
+        stage.set(spec(killed)).await;
+        wait_for("the host's death or the end", PATIENCE, || async {
             let plugin = stage.rig.api.get(&plugin()).await?;
             let seen = plugin["status"]["observedGeneration"] == plugin["metadata"]["generation"];
-            let acts = seen && condition(&plugin, "Promoted", "status") == "True";
-            let done = acts && stage.text_now("a").await == *text;
+            let done = seen && has_ended(&plugin) && stage.text_now("a").await == *text(killed);
             Ok((trap.has_sprung() || done).then_some(()))
         })
         .await
@@ -417,15 +417,26 @@ async fn a_host_killed_at_any_write_of_a_swap_ends_with_the_new_revision() {
         let sprung = trap.has_sprung();
         drop(trap);
         if sprung {
-            killed += 1;
             stage.rig.restart_host().await.unwrap();
         }
-        stage.settled().await;
-        stage.text("a", &text).await;
+        stage.plugin(&format!("the end after {killed} deaths"), &has_ended).await;
+        stage.text("a", &text(killed)).await;
         if !sprung {
-            break;
+            return killed;
         }
     }
+    unreachable!("a host does not write for ever")
+}
+
+#[tokio::test]
+async fn a_host_killed_at_any_write_of_a_swap_ends_with_the_new_revision() {
+    let mut stage = Stage::new("killed", &["a"], json!({})).await;
+    let rollout = json!({"maxChangedPercent": 100});
+    let spec =
+        |number| json!({"config": {"suffix": format!("-{number}")}, "rollout": rollout.clone()});
+    let acts = |plugin: &Value| condition(plugin, "Promoted", "status") == "True";
+    let text = |number| format!("one-{number}");
+    let killed = killed_at_each_write(&mut stage, spec, acts, text).await;
     // The status that it is loading, the revision that is kept, the child, two statuses.
     assert!(killed >= 4, "only {killed} hosts were killed");
 }
@@ -434,37 +445,16 @@ async fn a_host_killed_at_any_write_of_a_swap_ends_with_the_new_revision() {
 async fn a_host_killed_at_any_write_of_a_rollback_ends_with_the_good_revision() {
     let mut stage = Stage::new("survived", &["a"], json!({})).await;
     let good = revision(&stage.settled().await, "active");
-    let mut killed = 0;
-    loop {
-        let moment = [Moment::BeforeServer, Moment::BeforeHost][killed % 2];
-        let concerns = |asked: &Asked| asked.resource() != "events";
-        let trap = stage.rig.proxy.at_write(killed + 1, moment, concerns, stage.rig.host.killer());
-        let suffix = format!("-bad{killed}");
-        let config =
-            json!({"suffix": suffix, "fault": "panic", "faultOnceTextIs": format!("one{suffix}")});
-        stage.set(json!({"config": config, "rollout": {"policy": "Always"}})).await;
-        wait_for("the host's death or the way back", PATIENCE, || async {
-            let plugin = stage.rig.api.get(&plugin()).await?;
-            let seen = plugin["status"]["observedGeneration"] == plugin["metadata"]["generation"];
-            let back = seen && plugin["status"]["candidate"]["reason"] == "Quarantined";
-            let done = back && stage.text_now("a").await == "one";
-            Ok((trap.has_sprung() || done).then_some(()))
-        })
-        .await
-        .unwrap();
-        let sprung = trap.has_sprung();
-        drop(trap);
-        if sprung {
-            killed += 1;
-            stage.rig.restart_host().await.unwrap();
-        }
-        let held = stage.held("Quarantined").await;
-        assert_eq!(revision(&held, "active"), good, "after {killed} hosts were killed");
-        stage.text("a", "one").await;
-        if !sprung {
-            break;
-        }
-    }
+    let spec = |number| {
+        let (suffix, once) = (format!("-bad{number}"), format!("one-bad{number}"));
+        let config = json!({"suffix": suffix, "fault": "panic", "faultOnceTextIs": once});
+        json!({"config": config, "rollout": {"policy": "Always"}})
+    };
+    let is_back = |plugin: &Value| {
+        plugin["status"]["candidate"]["reason"] == "Quarantined"
+            && revision(plugin, "active") == good
+    };
+    let killed = killed_at_each_write(&mut stage, spec, is_back, |_| "one".to_owned()).await;
     // That it is loading, what is kept, that it acts, the child, that it was taken back, the child again.
     assert!(killed >= 5, "only {killed} hosts were killed");
 }
