@@ -36,14 +36,17 @@ pub(crate) fn this_binary() -> anyhow::Result<std::path::PathBuf> {
         .context("cannot find the path of this program, which compiles plugins as its own child")
 }
 
-fn verify(file: &Path) -> anyhow::Result<VerifiedPlugin> {
+/// The component in a plugin file, unpacked.
+pub(crate) fn capture(file: &Path) -> anyhow::Result<CapturedPlugin> {
     let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let name = file
         .file_stem()
         .map_or_else(|| "plugin".to_owned(), |stem| stem.to_string_lossy().into_owned());
-    let captured = CapturedPlugin::new(&name, &bytes)
-        .with_context(|| format!("{} is no plugin", file.display()))?;
-    captured.verify().with_context(|| format!("{} is no plugin", file.display()))
+    CapturedPlugin::new(&name, &bytes).with_context(|| format!("{} is no plugin", file.display()))
+}
+
+fn verify(file: &Path) -> anyhow::Result<VerifiedPlugin> {
+    capture(file)?.verify().with_context(|| format!("{} is no plugin", file.display()))
 }
 
 /// A plugin file, ready to be called.

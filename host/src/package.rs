@@ -11,10 +11,10 @@ use host_core::ident::Kind;
 use host_core::plugin;
 use host_core::snapshot::Descriptor;
 use host_core::text;
-use host_wasm::CapturedPlugin;
 use serde_json::{Value, json};
 
 use crate::config::{PackageArgs, PushArgs};
+use crate::inspect::capture;
 use crate::operate::{block_on, print};
 use crate::registry::Registries;
 use crate::signature::Signature;
@@ -31,7 +31,7 @@ pub(crate) fn package(args: &PackageArgs) -> anyhow::Result<()> {
     let mut documents = Vec::new();
     if oci.is_none() {
         let signature = signature.as_deref().map(read_signature).transpose()?;
-        let packed = packed(&component(file)?)?;
+        let packed = packed(capture(file)?.bytes())?;
         documents = config_maps(descriptor, namespace, &packed, signature.as_ref());
     }
     documents.extend([
@@ -63,17 +63,11 @@ pub(crate) fn push(args: &PushArgs) -> anyhow::Result<()> {
     ]);
     let signature = signature.as_deref().map(read_signature).transpose()?;
     let registries = Registries::new(registry_ca.as_deref())?;
-    let component = component(file)?;
+    let component = capture(file)?.bytes().to_vec();
     let pushed = block_on(async {
         Ok(registries.push(reference, component, annotations, signature.as_ref()).await?)
     });
     print(&format!("{}\n", pushed?))
-}
-
-/// The component of a plugin file, unpacked.
-fn component(file: &Path) -> anyhow::Result<Vec<u8>> {
-    let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    Ok(CapturedPlugin::new(&file.display().to_string(), &bytes)?.bytes().to_vec())
 }
 
 fn read_signature(file: &Path) -> anyhow::Result<Signature> {

@@ -145,9 +145,7 @@ impl Registries {
             let signature = signature(reference, &layer)?;
             Ok(Some(Artifact { manifest, bytes, signature }))
         };
-        tokio::time::timeout(DEADLINE, pull)
-            .await
-            .unwrap_or_else(|_| Err(RegistryError::Slow { reference: reference.to_owned() }))
+        in_time(reference, pull).await
     }
 
     /// Pushes a component with the credentials of the user's Docker configuration. Gives the reference by digest.
@@ -179,11 +177,18 @@ impl Registries {
             pushed.await.map_err(failed(reference))?;
             client.fetch_manifest_digest(&image, &auth).await.map_err(failed(reference))
         };
-        let digest = tokio::time::timeout(DEADLINE, push)
-            .await
-            .unwrap_or_else(|_| Err(RegistryError::Slow { reference: reference.to_owned() }))?;
+        let digest = in_time(reference, push).await?;
         Ok(format!("{}/{}@{digest}", image.registry(), image.repository()))
     }
+}
+
+async fn in_time<T>(
+    reference: &str,
+    work: impl Future<Output = Result<T, RegistryError>>,
+) -> Result<T, RegistryError> {
+    tokio::time::timeout(DEADLINE, work)
+        .await
+        .unwrap_or_else(|_| Err(RegistryError::Slow { reference: reference.to_owned() }))
 }
 
 /// Whether a reference names its artifact by digest, so that it cannot change.

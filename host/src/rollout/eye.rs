@@ -13,7 +13,7 @@ use host_kube::{ApiError, Status, Subscription};
 use tokio::sync::Notify;
 
 use super::config_map;
-use super::load::LoadError;
+use super::load::{self, LoadError};
 use super::publish::LastWritten;
 use super::pull::Pulls;
 use super::revisions;
@@ -214,6 +214,11 @@ impl Eye {
         Err(Arc::new(LoadError::Source {
             what: format!("ConfigMap {place} holds revision {}, not its own", source.revision),
         }))
+    }
+
+    /// Loads what is wanted, if there is something to load.
+    pub(super) async fn load(&self, wish: Wish) -> Result<Arc<LoadedPlugin>, Arc<LoadError>> {
+        load::load(&self.host, &wish?).await.map_err(Arc::new)
     }
 
     /// Waits until something else is wanted, or a revision was taken back.

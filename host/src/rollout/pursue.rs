@@ -175,10 +175,7 @@ impl State {
             Some(Ok(source)) if source.revision == last.revision => Ok(Arc::clone(source)),
             _ => eye.kept(last.revision).await,
         };
-        let loaded = match source {
-            Ok(source) => load::load(&eye.host, &source).await.map_err(Arc::new),
-            Err(error) => Err(error),
-        };
+        let loaded = eye.load(source).await;
         let (probation, before) = if last.on_probation {
             (wanted.spec.rollout.probation(), self.way_back(eye, &wanted.told).await)
         } else {
@@ -208,10 +205,7 @@ impl State {
         if let Some(active) = eye.active().filter(|active| active.revision == before) {
             return Some(active);
         }
-        let loaded = match eye.kept(before).await {
-            Ok(source) => load::load(&eye.host, &source).await.map_err(Arc::new),
-            Err(error) => Err(error),
-        };
+        let loaded = eye.load(eye.kept(before).await).await;
         let none = |error: &Arc<LoadError>| {
             tracing::warn!(
                 plugin = &*eye.name,

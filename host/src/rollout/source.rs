@@ -156,8 +156,8 @@ impl Source {
         let settings = settings(text.map(String::as_str))?;
         let signature = maps.iter().find(|(_, map)| map.has(text::KEY_SIGNATURE));
         let signature = signature.map(|(of, map)| {
-            Signature::read(&map.bytes(text::KEY_SIGNATURE, of)?)
-                .map_err(|why| invalid(format!("{} of ConfigMap {of}: {why}", text::KEY_SIGNATURE)))
+            let place = format!("{} of ConfigMap {of}", text::KEY_SIGNATURE);
+            signed(&map.bytes(text::KEY_SIGNATURE, of)?, &place)
         });
         let source = Self::new(name.to_owned(), &bytes, spec.settings(settings), false)?;
         Self { signature: signature.transpose()?, ..source }.pinned(spec)
@@ -201,12 +201,11 @@ impl Source {
         let name = file
             .file_stem()
             .map_or_else(|| "plugin".to_owned(), |stem| stem.to_string_lossy().into_owned());
-        let mut signed = file.as_os_str().to_owned();
-        signed.push(".sig");
-        let signature = Path::new(&signed).exists().then(|| {
-            Signature::read(&read(Path::new(&signed))?)
-                .map_err(|why| invalid(format!("{}: {why}", Path::new(&signed).display())))
-        });
+        let mut beside = file.as_os_str().to_owned();
+        beside.push(".sig");
+        let beside = Path::new(&beside);
+        let signature =
+            beside.exists().then(|| signed(&read(beside)?, &beside.display().to_string()));
         let source = Self::new(name, &bytes, settings(text.as_deref())?, settings_file.is_none())?;
         Ok(Self { signature: signature.transpose()?, ..source })
     }
@@ -227,6 +226,10 @@ impl Source {
     pub(super) fn digest(&self) -> String {
         self.captured.id().digest.to_string()
     }
+}
+
+fn signed(bytes: &[u8], place: &str) -> Result<Signature, LoadError> {
+    Signature::read(bytes).map_err(|why| invalid(format!("{place}: {why}")))
 }
 
 fn settings(text: Option<&str>) -> Result<PluginSettings, LoadError> {
@@ -255,15 +258,21 @@ pub(super) struct Glance {
     pub(super) pulled: Option<Result<Artifact, Arc<LoadError>>>,
 }
 
-/// What tells whether it is worth looking again.
+/// What is wanted apart from the source.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Outline {
+struct Terms {
     leading: bool,
     spec: PluginSpec,
     uid: Option<Box<str>>,
-    unreadable: bool,
     /// What a standby follows; the leader has written it itself.
     followed: Option<Revision>,
+}
+
+/// What tells whether it is worth looking again.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Outline {
+    terms: Terms,
+    unreadable: bool,
     config_maps: Vec<(Box<str>, u64)>,
     pulled: Option<Result<String, String>>,
 }
@@ -277,19 +286,21 @@ impl Glance {
         });
         let version = |object: &Arc<StoredObject>| (object.uid.clone(), object.resource_version);
         Outline {
-            leading: self.leading,
-            spec: self.spec.clone(),
-            uid: self.object.as_ref().map(|object| object.uid.clone()),
+            terms: self.terms(),
             unreadable: self.unreadable.is_some(),
-            followed: self.followed(),
             config_maps: self.config_maps.iter().map(version).collect(),
             pulled,
         }
     }
 
-    fn followed(&self) -> Option<Revision> {
+    fn terms(&self) -> Terms {
         let followed = self.told.active.as_ref().map(|active| active.revision);
-        followed.filter(|_| !self.leading)
+        Terms {
+            leading: self.leading,
+            spec: self.spec.clone(),
+            uid: self.object.as_ref().map(|object| object.uid.clone()),
+            followed: followed.filter(|_| !self.leading),
+        }
     }
 }
 
@@ -312,10 +323,7 @@ impl std::ops::Deref for Wanted {
 /// What tells whether another look has found something new; it outlives the bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Fingerprint {
-    leading: bool,
-    spec: PluginSpec,
-    uid: Option<Box<str>>,
-    followed: Option<Revision>,
+    terms: Terms,
     source: Option<Result<(Revision, Option<Signature>), String>>,
 }
 
@@ -329,10 +337,7 @@ impl Wanted {
     /// What tells this from another look.
     pub(super) fn fingerprint(&self) -> Fingerprint {
         Fingerprint {
-            leading: self.leading,
-            spec: self.spec.clone(),
-            uid: self.object.as_ref().map(|object| object.uid.clone()),
-            followed: self.followed(),
+            terms: self.terms(),
             source: self.source.as_ref().map(|source| match source {
                 Ok(source) => Ok((source.revision, source.signature.clone())),
                 Err(error) => Err(crate::error::chain(&**error)),

@@ -8,65 +8,17 @@ use host_core::grants::CallLimits;
 use host_wasm::{
     CapturedPlugin, Compiler, CompilerLimits, Engine, EngineConfig, LoadError, VerifiedPlugin,
 };
-use wasm_encoder::{
-    BlockType, CodeSection, Component, ComponentExportKind, ComponentExportSection,
-    ComponentInstanceSection, Function, FunctionSection, InstanceSection, Module, ModuleSection,
-    TypeSection, ValType,
-};
 
+use crate::bomb;
 use crate::guest::{HOSTILE, chain, child, engine, snapshot};
 
 fn verified(bytes: &[u8]) -> VerifiedPlugin {
     CapturedPlugin::new("test", bytes).unwrap().verify().unwrap()
 }
 
-/// Nested loops in one function of the bomb.
-const LOOPS: u32 = 1_200;
-
-/// Compiles for minutes, although every structural bound is kept: 1,000 locals that meet in nested loops.
-fn bomb() -> Vec<u8> {
-    let mut body = Function::new([(1_000, ValType::I64)]);
-    let mut code = body.instructions();
-    for depth in 0..LOOPS {
-        code.loop_(BlockType::Empty);
-        for step in 0..8 {
-            let (from, to) = ((depth * 7 + step) % 1_000, (depth * 13 + step * 5) % 1_000);
-            code.local_get(from).local_get(to).i64_add().local_set(to);
-        }
-    }
-    for depth in 0..LOOPS {
-        code.local_get(depth % 1_000).i32_wrap_i64().br_if(0).end();
-    }
-    code.end();
-
-    let mut types = TypeSection::new();
-    types.ty().function([], []);
-    let (mut functions, mut codes) = (FunctionSection::new(), CodeSection::new());
-    for _ in 0..8 {
-        functions.function(0);
-        codes.function(&body);
-    }
-    let mut module = Module::new();
-    module.section(&types).section(&functions).section(&codes);
-
-    let mut core_instances = InstanceSection::new();
-    core_instances.instantiate::<_, &str>(0, []);
-    let mut instances = ComponentInstanceSection::new();
-    instances.export_items(std::iter::empty::<(&str, ComponentExportKind, u32)>());
-    let mut exports = ComponentExportSection::new();
-    exports.export("operator-host:plugin/reconciler@1.0.0", ComponentExportKind::Instance, 0, None);
-    let mut component = Component::new();
-    component
-        .section(&ModuleSection(&module))
-        .section(&core_instances)
-        .section(&instances)
-        .section(&exports);
-    component.finish()
-}
-
 fn refusal(limits: CompilerLimits) -> String {
     let compiler = Compiler::new(child(), None, limits).unwrap();
-    let error = compiler.compile(verified(&bomb())).unwrap_err();
+    let error = compiler.compile(verified(&bomb::component())).unwrap_err();
     assert_eq!(error.reason(), "PluginCompile");
     chain(&error)
 }
@@ -93,10 +45,10 @@ fn a_bomb_is_tried_once() {
     std::os::unix::fs::symlink(child(), &link).unwrap();
     let limits = CompilerLimits { cpu_seconds: 1, ..GENEROUS };
     let compiler = Compiler::new(link.clone(), None, limits).unwrap();
-    let first = chain(&compiler.compile(verified(&bomb())).unwrap_err());
+    let first = chain(&compiler.compile(verified(&bomb::component())).unwrap_err());
     // From here on a child cannot even be started.
     fs::remove_file(link).unwrap();
-    let second = chain(&compiler.compile(verified(&bomb())).unwrap_err());
+    let second = chain(&compiler.compile(verified(&bomb::component())).unwrap_err());
     assert_eq!(first, second);
     let other = chain(&compiler.compile(verified(&HOSTILE)).unwrap_err());
     assert!(other.contains("starting"), "{other}");
@@ -104,7 +56,7 @@ fn a_bomb_is_tried_once() {
 
 #[test]
 fn what_is_not_valid_is_explained_by_the_compiler() {
-    let mut bytes = bomb();
+    let mut bytes = bomb::component();
     // The instance's index in the export: there is no instance 9.
     let position = bytes.len() - 2;
     assert_eq!(bytes[position], 0);

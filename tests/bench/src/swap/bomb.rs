@@ -8,11 +8,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::time::MissedTickBehavior;
-use wasm_encoder::{
-    BlockType, CodeSection, Component, ComponentExportKind, ComponentExportSection,
-    ComponentInstanceSection, Function, FunctionSection, InstanceSection, Module, ModuleSection,
-    TypeSection, ValType,
-};
 
 use super::follow::{PluginSight, held};
 use super::sight::Sight;
@@ -21,6 +16,10 @@ use super::stream::Streamed;
 use crate::figures::Delays;
 use crate::operator::Operator;
 use crate::say;
+
+/// The one that the host's own tests compile.
+#[path = "../../../../host/wasm/tests/host_wasm/bomb.rs"]
+mod payload;
 
 /// The plugin.
 pub(super) const PLUGIN: &str = "bomb";
@@ -36,15 +35,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The reason of a plugin that could not be compiled.
 const REASON: &str = "PluginCompile";
-
-/// Functions of the component, each of some 100 KB: together they fit a ConfigMap of 1 MiB.
-const FUNCTIONS: u32 = 8;
-
-/// Locals of a function: as many as may be.
-const LOCALS: u32 = 1_000;
-
-/// Nested loops of a function.
-const LOOPS: u32 = 1_200;
 
 /// What has become of it.
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +91,7 @@ impl Bombed {
 pub(super) async fn measure(stage: &Stage<'_>, operator: &Operator) -> anyhow::Result<Bombed> {
     let mut plugin = PluginSight::start(&stage.api, PLUGINS, PLUGIN).await?;
     tokio::time::sleep(WINDOW).await;
-    let created = stage.add(PLUGIN, &component()).await?;
+    let created = stage.add(PLUGIN, &payload::component()).await?;
     let mut child_bytes = None;
     let told = tokio::select! {
         told = plugin.until("the bomb to be refused", PATIENCE, 1, is_refused) => told,
@@ -145,60 +135,18 @@ fn message(plugin: &Value) -> &str {
     message.unwrap_or("refused without a word")
 }
 
-/// One function: locals that meet in nested loops.
-fn body() -> Function {
-    let mut body = Function::new([(LOCALS, ValType::I64)]);
-    let mut code = body.instructions();
-    for depth in 0..LOOPS {
-        code.loop_(BlockType::Empty);
-        for step in 0..8 {
-            let (from, to) = ((depth * 7 + step) % LOCALS, (depth * 13 + step * 5) % LOCALS);
-            code.local_get(from).local_get(to).i64_add().local_set(to);
-        }
-    }
-    for depth in 0..LOOPS {
-        code.local_get(depth % LOCALS).i32_wrap_i64().br_if(0).end();
-    }
-    code.end();
-    body
-}
-
-/// A component that exports the contract's interface, without anything in it: what is missing there is found out after
-/// compiling.
-fn component() -> Vec<u8> {
-    let mut types = TypeSection::new();
-    types.ty().function([], []);
-    let (mut functions, mut codes, body) = (FunctionSection::new(), CodeSection::new(), body());
-    for _ in 0..FUNCTIONS {
-        functions.function(0);
-        codes.function(&body);
-    }
-    let mut module = Module::new();
-    module.section(&types).section(&functions).section(&codes);
-
-    let mut core_instances = InstanceSection::new();
-    core_instances.instantiate::<_, &str>(0, []);
-    let mut instances = ComponentInstanceSection::new();
-    instances.export_items(std::iter::empty::<(&str, ComponentExportKind, u32)>());
-    let mut exports = ComponentExportSection::new();
-    exports.export("operator-host:plugin/reconciler@1.0.0", ComponentExportKind::Instance, 0, None);
-    let mut component = Component::new();
-    component
-        .section(&ModuleSection(&module))
-        .section(&core_instances)
-        .section(&instances)
-        .section(&exports);
-    component.finish()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn it_keeps_the_bounds_of_the_host_and_fits_a_config_map() {
-        assert!(body().byte_len() <= 128 * 1024, "a body of {} bytes", body().byte_len());
-        let bytes = component().len();
+        assert!(
+            payload::body().byte_len() <= 128 * 1024,
+            "a body of {} bytes",
+            payload::body().byte_len()
+        );
+        let bytes = payload::component().len();
         assert!(bytes < 1_000_000, "a component of {bytes} bytes");
     }
 

@@ -139,7 +139,7 @@ impl<'a> Stage<'a> {
         self.delete("configmaps", name).await
     }
 
-    /// Deletes a `Plugin`. A running host would make it again.
+    /// Deletes a `Plugin`. A host that still sees its ConfigMap would make it again.
     pub(super) async fn forget(&self, name: &str) -> anyhow::Result<()> {
         self.delete("plugins.plugins.operator-host.dev", name).await
     }
