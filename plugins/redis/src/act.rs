@@ -6,12 +6,12 @@
 use operator_host_sdk::{Action, Decision, Desired, Outcome, Stop};
 use serde_json::{Value, json};
 
-use crate::PROVIDER;
 use crate::api::Spec;
 use crate::current::{Life, PodView};
 use crate::names::LABEL_ROLE;
-use crate::plan::{Command, Input, Plan, Role, Word};
-use crate::reconcile::request;
+use crate::plan::{Command, Input, Plan, Word};
+use crate::provider::{PROVIDER, request};
+use crate::role::Role;
 
 /// Commands were sent: look at once whether they worked.
 const ACTING_MS: u32 = 200;

@@ -6,41 +6,7 @@
 //! **Invariant:** a refused spec changes no object and no pod.
 
 use crate::api::Spec;
-
-/// Directives of redis.conf that are the operator's: with another value pods could not find, trust or recognise each other.
-pub const OWNED_KEYS: [&str; 31] = [
-    "aclfile",
-    "appenddirname",
-    "appendfilename",
-    "bind",
-    "bind-source-addr",
-    "cluster-announce-bus-port",
-    "cluster-announce-ip",
-    "cluster-announce-port",
-    "cluster-announce-tls-port",
-    "cluster-config-file",
-    "cluster-enabled",
-    "cluster-node-timeout",
-    "cluster-port",
-    "daemonize",
-    "dbfilename",
-    "dir",
-    "include",
-    "loadmodule",
-    "logfile",
-    "masterauth",
-    "masteruser",
-    "port",
-    "protected-mode",
-    "rename-command",
-    "repl-ping-replica-period",
-    "replica-announce-ip",
-    "replica-announce-port",
-    "replicaof",
-    "requirepass",
-    "slaveof",
-    "user",
-];
+use crate::directives::OWNED_KEYS;
 
 /// Why a spec is not carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,7 +14,8 @@ mod view;
 
 use crate::current::PodView;
 use crate::nodes::SLOTS;
-use crate::plan::{Input, Plan, Role};
+use crate::plan::{Input, Plan};
+use crate::role::Role;
 use view::View;
 
 /// What is to be done.

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::info::{Info, InfoRole};
 use crate::names::{self, GATE_PORT, LABEL_ROLE, PORT};
 use crate::nodes::Table;
-use crate::plan::Role;
+use crate::role::Role;
 
 /// A Pod as the API has it, as far as it matters here.
 #[derive(Clone, Debug, Default, Deserialize)]

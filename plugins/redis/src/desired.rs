@@ -3,27 +3,20 @@
 //! **Invariant:** only fields this plugin has an opinion on are written, quantities in the API server's form (corpus B36).
 //! **Invariant:** labels and annotations of the RedisCluster are not copied anywhere (corpus B37).
 
+mod blueprint;
 mod config;
 mod services;
 mod workload;
 
-pub use workload::{NODE_TIMEOUT_MS, start_script};
+pub use blueprint::Blueprint;
+pub use config::NODE_TIMEOUT_MS;
+pub use workload::start_script;
 
 use serde_json::{Value, json};
 
-use crate::api::{BudgetMode, Spec};
+use crate::api::BudgetMode;
 use crate::names;
-
-/// What is built from.
-#[derive(Clone, Copy, Debug)]
-pub struct Blueprint<'a> {
-    /// The RedisCluster's name.
-    pub cluster: &'a str,
-    /// The accepted spec.
-    pub spec: &'a Spec,
-    /// Pods the StatefulSet should ask for now; during a change this is not yet what the spec says.
-    pub replicas: u32,
-}
+use blueprint::metadata;
 
 /// Every owned object, in the order of applying: what pods need before what makes pods.
 pub fn objects(blueprint: &Blueprint<'_>) -> Vec<Value> {
@@ -52,13 +45,10 @@ fn budget(blueprint: &Blueprint<'_>) -> Option<Value> {
     })
 }
 
-fn metadata(blueprint: &Blueprint<'_>, name: &str) -> Value {
-    json!({"name": name, "labels": names::labels(blueprint.cluster)})
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::Spec;
 
     pub(super) fn spec(extra: &Value) -> Spec {
         let mut spec = json!({"replicas": 3});

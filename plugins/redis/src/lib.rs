@@ -12,34 +12,26 @@ pub mod api;
 pub mod cluster;
 pub mod current;
 pub mod desired;
+pub mod directives;
 pub mod info;
+pub mod kinds;
 pub mod names;
 pub mod nodes;
 mod ordered;
 pub mod plan;
+pub mod provider;
 pub mod quantity;
 pub mod reconcile;
 pub mod replication;
+pub mod role;
 #[cfg(not(target_family = "wasm"))]
 mod schema;
 pub mod status;
 
-use operator_host_sdk::{Context, Decision, Descriptor, Kind, Plugin, Stop};
+use operator_host_sdk::{Context, Decision, Descriptor, Plugin, Stop};
 
-/// The parent.
-pub const REDIS_CLUSTER: Kind = Kind::new("redis.operator-host.dev/v1alpha1", "RedisCluster");
-/// Pods.
-pub const POD: Kind = Kind::new("v1", "Pod");
-/// What makes pods.
-pub const STATEFUL_SET: Kind = Kind::new("apps/v1", "StatefulSet");
-/// Configuration.
-pub const CONFIG_MAP: Kind = Kind::new("v1", "ConfigMap");
-/// Ways to pods.
-pub const SERVICE: Kind = Kind::new("v1", "Service");
-/// Protection from disruptions.
-pub const POD_DISRUPTION_BUDGET: Kind = Kind::new("policy/v1", "PodDisruptionBudget");
-/// The provider that talks to Redis.
-pub const PROVIDER: &str = "redis";
+use kinds::{CONFIG_MAP, POD, POD_DISRUPTION_BUDGET, REDIS_CLUSTER, SERVICE, STATEFUL_SET};
+use provider::PROVIDER;
 
 /// The plugin.
 #[derive(Clone, Copy, Debug)]

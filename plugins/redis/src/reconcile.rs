@@ -8,10 +8,12 @@ use crate::admit::{self, Admitted};
 use crate::api::{RedisCluster, Spec, Status};
 use crate::current::{self, Pod, PodView};
 use crate::desired::Blueprint;
+use crate::kinds::{POD, STATEFUL_SET};
 use crate::names::{self, ANNOTATION_ACCEPTED, ANNOTATION_ALLOW_DATA_LOSS};
 use crate::plan::{Input, Plan};
+use crate::provider::{PROVIDER, request};
 use crate::status::{self, Report};
-use crate::{POD, PROVIDER, STATEFUL_SET, act, cluster, desired, replication};
+use crate::{act, cluster, desired, replication};
 
 /// The StatefulSet as the API has it.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -152,19 +154,4 @@ fn observe(
         pod.seen = current::read_reply(reply);
     }
     Ok(pods)
-}
-
-/// A request to one pod's Redis, in the provider's format.
-pub(crate) fn request(pod: &PodView, spec: &Spec, commands: &Value) -> Value {
-    let mut request = json!({
-        "pod": pod.name,
-        "podUid": pod.uid,
-        "port": names::PORT,
-        "commands": commands,
-        "timeoutMs": 1_000,
-    });
-    if let (Some(auth), Some(request)) = (&spec.auth, request.as_object_mut()) {
-        request.insert("auth".to_owned(), json!({"passwordSecret": auth.password_secret_ref}));
-    }
-    request
 }

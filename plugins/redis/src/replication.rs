@@ -2,17 +2,15 @@
 //!
 //! Nothing but the operator elects here (there is no Sentinel), so it must act, and fence before it acts.
 //!
-//! **Invariant:** a Redis is never attached to an empty one of another history (corpus B23).
 //! **Invariant:** the master's label goes before a promotion and comes only after it was observed (corpus B43).
 //! **Invariant:** whoever did not answer is never taken for dead by that alone, nor for empty.
 
 mod change;
 mod election;
+mod follow;
 
-use crate::api::OperationKind;
 use crate::current::{Life, PodView, Seen, Silence};
-use crate::info::InfoRole;
-use crate::plan::{Command, Input, Plan, Role};
+use crate::plan::{Input, Plan};
 
 /// A replica that heard from its master this many seconds ago proves that the master lives: masters ping their
 /// replicas every 2 s (`repl-ping-replica-period`), so this is two missed pings and one second.
@@ -39,7 +37,7 @@ pub fn plan(input: &Input<'_>) -> Plan {
     let mut plan = Plan::idle(input);
     match leader(input) {
         Leader::Seen(master) => {
-            follow(input, master, &mut plan);
+            follow::follow(input, master, &mut plan);
             change::plan(input, master, &mut plan);
         }
         Leader::Trusted(master, suspect) => {
@@ -97,69 +95,4 @@ fn trust<'a>(input: &Input<'a>, master: &'a PodView) -> Leader<'a> {
     let patience = if silence == Silence::Refused { REFUSED_SECS } else { SILENT_SECS };
     let waited = input.suspected_for(&subject).is_some_and(|seconds| seconds >= patience);
     if confirmed || waited { Leader::Nobody } else { Leader::Trusted(master, Some(subject)) }
-}
-
-/// Everybody follows `master`.
-fn follow(input: &Input<'_>, master: &PodView, plan: &mut Plan) {
-    plan.master = Some(master.name.clone());
-    plan.in_sync = [master.name.clone()].into();
-    plan.fence(Some(&master.name));
-    plan.roles.insert(master.name.clone(), Role::Master);
-    let Some(leading) = master.info() else { return };
-    for pod in input.pods.iter().filter(|pod| pod.name != master.name) {
-        let Some(info) = pod.info() else {
-            continue;
-        };
-        let role = if pod.follows(master) && pod.linked() {
-            plan.in_sync.insert(pod.name.clone());
-            Role::Replica
-        } else if pod.follows(master) && input.memory.in_sync.contains(&pod.name) {
-            // It lost the link but not its data: still good enough to read from.
-            Role::Replica
-        } else {
-            Role::Joining
-        };
-        plan.roles.insert(pod.name.clone(), role);
-        if pod.follows(master) || leading.failing_over || info.failing_over {
-            continue;
-        }
-        attach(pod, master, plan);
-    }
-    for (name, _) in input.expected().filter(|(_, pod)| pod.is_none_or(|pod| pod.redis().is_none()))
-    {
-        plan.problem("PodDown", format!("{name} does not serve"));
-    }
-}
-
-fn attach(pod: &PodView, master: &PodView, plan: &mut Plan) {
-    let (Some(info), Some(leading)) = (pod.info(), master.info()) else {
-        return;
-    };
-    if leading.would_wipe(info) {
-        plan.problem(
-            "EmptyMaster",
-            format!(
-                "{} has {} keys of another history than {}, which is empty: it is not attached, so that they are not lost; \
-                 delete the pod (and its claim) if they are not needed",
-                pod.name, info.keys, master.name
-            ),
-        );
-        return;
-    }
-    plan.commands.push(Command::attach(pod, master));
-}
-
-/// Takes the master out of service and lets `target` take over with everything the master has.
-fn hand_over(master: &PodView, target: &PodView, plan: &mut Plan) {
-    plan.operation = Some((OperationKind::Handover, target.name.clone()));
-    plan.roles.insert(master.name.clone(), Role::Joining);
-    if master.info().is_some_and(|info| info.role == InfoRole::Master && !info.failing_over) {
-        // FAILOVER pauses writes until the replica has everything, or gives up after the timeout (redis.io/commands/failover).
-        plan.commands.push(Command::addressed(
-            master,
-            &["FAILOVER", "TO"],
-            target,
-            &["TIMEOUT", "5000"],
-        ));
-    }
 }

@@ -2,7 +2,7 @@
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
-use crate::admit::OWNED_KEYS;
+use crate::directives::OWNED_KEYS;
 
 /// A positive quantity.
 pub(crate) fn size(_: &mut SchemaGenerator) -> Schema {

@@ -5,31 +5,19 @@
 
 mod conditions;
 mod events;
+mod report;
 
-use operator_host_sdk::{Condition, ConditionStatus, Event, Time};
+pub use report::Report;
+
+use operator_host_sdk::{Condition, Event, Time};
 
 use crate::admit::Refusal;
-use crate::api::{NodeStatus, Operation, Phase, Spec, Status, Suspect};
+use crate::api::{NodeStatus, Operation, Phase, Status, Suspect};
 use crate::names;
 use crate::ordered;
-use crate::plan::{Input, Memory, Plan, Role};
-
-/// What a status is made from.
-#[derive(Clone, Copy, Debug)]
-pub struct Report<'a> {
-    /// What was observed.
-    pub input: &'a Input<'a>,
-    /// What was planned.
-    pub plan: &'a Plan,
-    /// The spec in force.
-    pub spec: &'a Spec,
-    /// Why it is not the user's.
-    pub refusal: Option<&'a Refusal>,
-    /// The user paused the operator.
-    pub paused: bool,
-    /// The status before.
-    pub previous: &'a Status,
-}
+use crate::plan::{Input, Memory, Plan};
+use crate::role::Role;
+use conditions::is_true;
 
 /// What a status says, in the terms in which a plan remembers.
 pub fn memory(status: &Status) -> Memory {
@@ -44,14 +32,6 @@ pub fn memory(status: &Status) -> Memory {
         operation: status.operation.clone(),
         suspect: status.suspect.clone(),
     }
-}
-
-fn is_true(status: &Status, condition: &str) -> bool {
-    find(status, condition).is_some_and(|condition| condition.status == ConditionStatus::True)
-}
-
-fn find<'a>(status: &'a Status, condition: &str) -> Option<&'a Condition> {
-    status.conditions.iter().find(|other| other.type_ == condition)
 }
 
 /// The status, and what there is to tell.

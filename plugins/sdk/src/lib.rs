@@ -44,6 +44,7 @@ mod kind;
 pub mod log;
 mod meta;
 mod plugin;
+mod stop;
 pub mod testing;
 mod time;
 
@@ -58,5 +59,6 @@ pub use condition::{Condition, ConditionStatus};
 pub use context::Context;
 pub use kind::Kind;
 pub use meta::{ObjectMeta, OwnerReference};
-pub use plugin::{Plugin, Stop};
+pub use plugin::Plugin;
+pub use stop::Stop;
 pub use time::{InvalidTime, Time};

@@ -7,6 +7,7 @@
 //! **Invariant:** every figure is measured in this run.
 
 mod build;
+mod figures;
 mod say;
 mod server;
 mod story;

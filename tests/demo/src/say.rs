@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use devcluster::DevCluster;
 
-use crate::story::Figures;
+use crate::figures::Figures;
 
 /// A new step of the story.
 #[expect(clippy::print_stderr, reason = "progress for a person at a terminal")]

@@ -6,34 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use devcluster::{DevCluster, Signal, wait_for};
-use serde::Serialize;
 use serde_json::Value;
 
 use crate::build::Built;
+use crate::figures::Figures;
 use crate::{say, server};
-
-/// What is measured.
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct Figures {
-    /// From `kubectl apply` of the RedisCluster to Ready, seconds.
-    ready_seconds: f64,
-    /// From the master's death to a new master that takes a write, seconds.
-    failover_seconds: f64,
-    /// Keys before the master was killed.
-    keys_before: u64,
-    /// Keys on the new master.
-    keys_after: u64,
-    /// The digest that made the cluster.
-    digest_before: String,
-    /// The digest after the swap.
-    digest_after: String,
-    /// From `kubectl apply` of the new plugin to the RedisCluster naming its digest, seconds.
-    swap_seconds: f64,
-    /// Restarts of the host's container.
-    host_restarts: u64,
-    /// Resident memory of the host at the end, bytes.
-    host_rss_bytes: u64,
-}
 
 /// Generous: a slow machine is not a failure.
 const DEADLINE: Duration = Duration::from_mins(2);

@@ -20,7 +20,7 @@ use tokio::runtime::Runtime;
 
 use crate::binaries::ControlPlane;
 use crate::block::AddressBlock;
-use crate::node::{Site, SiteParts};
+use crate::node::{self, Machine, Site};
 use crate::pki::Pki;
 use crate::process::Spawner;
 use crate::report::Progress;
@@ -126,15 +126,15 @@ impl DevCluster {
             options.node_grace,
         );
         servers.start(&server_client).await?;
-        let site = Arc::new(Site::new(SiteParts {
-            client: server_client.clone(),
-            spawner: Arc::clone(&spawner),
-            block: Arc::clone(&block),
-            state: state.path.clone(),
-            operator_host_binary: options.operator_host_binary,
-            nodes: options.nodes,
-        })?);
-        site.start().await?;
+        let machine = Machine::new(
+            server_client.clone(),
+            Arc::clone(&spawner),
+            Arc::clone(&block),
+            state.path.clone(),
+            options.operator_host_binary,
+        )?;
+        let site = Arc::new(Site::new(machine, options.nodes));
+        node::start(&site).await?;
         let accounts: Api<ServiceAccount> = Api::namespaced(server_client.clone(), "default");
         wait_for("the default service account", CONTROLLERS_DEADLINE, || async {
             Ok(accounts.get_opt("default").await?)
@@ -286,7 +286,6 @@ impl DevCluster {
 impl Drop for DevCluster {
     fn drop(&mut self) {
         self.spawner.stop();
-        self.site.forget();
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }

@@ -1,6 +1,6 @@
 //! Whole clusters: two at once, what dies and comes back, and that nothing is left behind.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests and their helpers")]
+#![cfg(test)]
 
 #[path = "support/redis.rs"]
 mod support;

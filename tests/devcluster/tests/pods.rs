@@ -1,6 +1,6 @@
 //! Pods on the process node, in one cluster that all tests of this binary share.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests and their helpers")]
+#![cfg(test)]
 
 #[path = "support/redis.rs"]
 mod support;

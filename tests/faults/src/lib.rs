@@ -14,9 +14,12 @@ mod exchange;
 mod fault;
 mod forward;
 mod identity;
+mod passing;
 mod proxy;
+mod shared;
 mod watch;
 
 pub use exchange::{Asked, Exchange, Traffic};
 pub use fault::{Fault, Injected, Moment, Trap};
-pub use proxy::{FaultProxy, WatchEnd};
+pub use proxy::FaultProxy;
+pub use shared::WatchEnd;

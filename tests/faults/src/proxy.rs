@@ -2,72 +2,20 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use kube::Client;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tokio::sync::oneshot;
 
-use crate::exchange::{Asked, Exchange, Traffic};
-use crate::fault::{Fault, Injected, Moment, Rules, Trap};
+use crate::exchange::{Asked, Traffic};
+use crate::fault::{Fault, Injected, Moment, Trap};
+use crate::shared::{Shared, WatchEnd};
 use crate::{forward, identity};
-
-/// How an open watch ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WatchEnd {
-    /// In the middle, as by a broken connection.
-    Cut,
-    /// As by the server's own timeout.
-    Clean,
-    /// With the error event 410 Expired.
-    Expired,
-}
-
-struct OpenWatch {
-    number: u64,
-    asked: Asked,
-    end: oneshot::Sender<WatchEnd>,
-}
-
-/// What every connection shares.
-pub(crate) struct Shared {
-    pub(crate) upstream: Client,
-    pub(crate) rules: Arc<Rules>,
-    log: Mutex<Vec<Exchange>>,
-    watches: Mutex<Vec<OpenWatch>>,
-    numbers: AtomicU64,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Shared {
-    /// Writes an exchange down.
-    pub(crate) fn note(&self, exchange: Exchange) {
-        lock(&self.log).push(exchange);
-    }
-
-    /// Registers an open watch; the receiver says how it is to end.
-    pub(crate) fn opened(&self, asked: &Asked) -> (u64, oneshot::Receiver<WatchEnd>) {
-        let (end, ended) = oneshot::channel();
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        lock(&self.watches).push(OpenWatch { number, asked: asked.clone(), end });
-        (number, ended)
-    }
-
-    /// Forgets a watch that has ended.
-    pub(crate) fn closed(&self, number: u64) {
-        lock(&self.watches).retain(|watch| watch.number != number);
-    }
-}
 
 /// A proxy to the API server; gone when dropped. It has a thread of its own, so a test may block.
 pub struct FaultProxy {
@@ -91,13 +39,7 @@ impl FaultProxy {
             (kubeconfig.to_owned(), namespace.to_owned(), account.to_owned());
         let starting = runtime.spawn(async move {
             let upstream = identity::service_account(&kubeconfig, &namespace, &account).await?;
-            let shared = Arc::new(Shared {
-                upstream,
-                rules: Arc::default(),
-                log: Mutex::default(),
-                watches: Mutex::default(),
-                numbers: AtomicU64::default(),
-            });
+            let shared = Arc::new(Shared::new(upstream));
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
             let address = listener.local_addr()?;
             tokio::spawn(accept(listener, Arc::clone(&shared)));
@@ -143,21 +85,17 @@ impl FaultProxy {
 
     /// Ends the open watches that match; says how many there were.
     pub fn end_watches(&self, how: WatchEnd, matches: impl Fn(&Asked) -> bool) -> usize {
-        let mut watches = lock(&self.shared.watches);
-        let (ended, open): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut *watches).into_iter().partition(|watch| matches(&watch.asked));
-        *watches = open;
-        ended.into_iter().filter_map(|watch| watch.end.send(how).ok()).count()
+        self.shared.end_watches(how, matches)
     }
 
     /// How many exchanges there were so far: a mark for [`FaultProxy::since`].
     pub fn mark(&self) -> usize {
-        lock(&self.shared.log).len()
+        self.shared.mark()
     }
 
     /// The exchanges since a mark.
     pub fn since(&self, mark: usize) -> Traffic {
-        Traffic(lock(&self.shared.log).get(mark..).unwrap_or_default().to_vec())
+        self.shared.since(mark)
     }
 }
 

@@ -12,8 +12,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::exchange::Asked;
-use crate::forward::{Body, Closed, Passing, expired, pass_on};
-use crate::proxy::{Shared, WatchEnd};
+use crate::passing::{Body, Closed, Passing, expired, pass_on};
+use crate::shared::{Shared, WatchEnd};
 
 /// Frames that wait for a slow host; the rest waits in the API server.
 const FRAMES_MAX: usize = 64;

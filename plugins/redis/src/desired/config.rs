@@ -5,9 +5,12 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::{Blueprint, NODE_TIMEOUT_MS, metadata};
+use super::blueprint::{Blueprint, metadata};
 use crate::api::Spec;
 use crate::names;
+
+/// `cluster-node-timeout`: how long a node is silent before others suspect it.
+pub const NODE_TIMEOUT_MS: u32 = 5_000;
 
 /// The text of redis.conf: what the operator needs, defaults, and the user's directives in their place.
 pub(super) fn redis_conf(spec: &Spec) -> String {

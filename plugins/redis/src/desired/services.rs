@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{Blueprint, metadata};
+use super::blueprint::{Blueprint, metadata};
 use crate::names::{self, LABEL_ROLE, PORT};
-use crate::plan::Role;
+use crate::role::Role;
 
 /// All of them.
 pub(super) fn all(blueprint: &Blueprint<'_>) -> [Value; 4] {

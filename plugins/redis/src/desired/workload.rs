@@ -4,14 +4,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::config::fingerprint;
-use super::{Blueprint, metadata};
+use super::blueprint::{Blueprint, metadata};
+use super::config::{NODE_TIMEOUT_MS, fingerprint};
 use crate::api::{Quantity, Resources, Retention, Spec, Storage};
 use crate::names::{self, ANNOTATION_ACCEPTED, ANNOTATION_CONFIG_HASH, GATE_PORT, PORT};
 use crate::quantity;
-
-/// `cluster-node-timeout`: how long a node is silent before others suspect it.
-pub const NODE_TIMEOUT_MS: u32 = 5_000;
 
 /// How long a node of a Redis Cluster that has lost its data waits before it returns: twice the node timeout to be
 /// declared dead, and 5 s for the vote or, where no vote is possible, for the operator's takeover.

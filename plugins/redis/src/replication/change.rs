@@ -7,7 +7,9 @@ use std::cmp::Reverse;
 
 use crate::api::OperationKind;
 use crate::current::{Life, PodView};
-use crate::plan::{Input, Plan};
+use crate::info::InfoRole;
+use crate::plan::{Command, Input, Plan};
+use crate::role::Role;
 
 /// A handover that did not happen in this time is tried with another replica: twice the 5 s after which Redis gives up.
 const HANDOVER_SECS_MAX: i64 = 10;
@@ -19,7 +21,7 @@ pub(super) fn plan(input: &Input<'_>, master: &PodView, plan: &mut Plan) {
         if let Some((target, _)) = input.operating_for(OperationKind::Handover)
             && let Some(target) = input.pod(target)
         {
-            super::hand_over(master, target, plan);
+            hand_over(master, target, plan);
         }
         return;
     }
@@ -39,7 +41,7 @@ fn shrink(input: &Input<'_>, master: &PodView, plan: &mut Plan) {
     let stays = |pod: &&PodView| pod.ordinal < input.desired && !pod.terminating;
     if master.ordinal >= input.desired {
         match successor(input, plan, stays) {
-            Some(target) => super::hand_over(master, target, plan),
+            Some(target) => hand_over(master, target, plan),
             None => plan.problem(
                 "ScaleDownWaits",
                 format!("{} is the master, and no pod that stays is in sync with it", master.name),
@@ -111,7 +113,7 @@ fn restart(input: &Input<'_>, master: &PodView, plan: &mut Plan) {
         return;
     }
     if let Some(target) = successor(input, plan, |pod| !outdated(pod)) {
-        super::hand_over(master, target, plan);
+        hand_over(master, target, plan);
     } else if input.persistent || input.allow_data_loss {
         delete(master, plan);
     } else {
@@ -130,4 +132,19 @@ fn restart(input: &Input<'_>, master: &PodView, plan: &mut Plan) {
 fn delete(pod: &PodView, plan: &mut Plan) {
     plan.operation = Some((OperationKind::Restart, pod.name.clone()));
     plan.delete = Some(pod.name.clone());
+}
+
+/// Takes the master out of service and lets `target` take over with everything the master has.
+fn hand_over(master: &PodView, target: &PodView, plan: &mut Plan) {
+    plan.operation = Some((OperationKind::Handover, target.name.clone()));
+    plan.roles.insert(master.name.clone(), Role::Joining);
+    if master.info().is_some_and(|info| info.role == InfoRole::Master && !info.failing_over) {
+        // FAILOVER pauses writes until the replica has everything, or gives up after the timeout (redis.io/commands/failover).
+        plan.commands.push(Command::addressed(
+            master,
+            &["FAILOVER", "TO"],
+            target,
+            &["TIMEOUT", "5000"],
+        ));
+    }
 }

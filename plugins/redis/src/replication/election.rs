@@ -4,6 +4,7 @@
 
 use std::cmp::Ordering;
 
+use super::follow::attach;
 use crate::api::OperationKind;
 use crate::current::PodView;
 use crate::info::{Info, InfoRole};
@@ -127,7 +128,7 @@ pub(super) fn plan(input: &Input<'_>, plan: &mut Plan) {
     plan.commands.push(Command::promote(best));
     for pod in input.pods.iter().filter(|pod| pod.name != best.name && pod.info().is_some()) {
         if !pod.follows(best) {
-            super::attach(pod, best, plan);
+            attach(pod, best, plan);
         }
     }
 }

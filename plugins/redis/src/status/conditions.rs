@@ -1,8 +1,8 @@
 //! Conditions. The host adds times and generations, and its own `Reconciled`.
 
-use operator_host_sdk::Condition;
+use operator_host_sdk::{Condition, ConditionStatus};
 
-use super::{Report, find, is_true};
+use super::report::Report;
 use crate::api::{Phase, Status};
 use crate::nodes::SLOTS;
 
@@ -106,4 +106,14 @@ pub(super) fn became(report: &Report<'_>, status: &Status, condition: &str, hold
     let after = find(status, condition).is_some() && is_true(status, condition) == holds;
     let before = find(report.previous, condition).map(|_| is_true(report.previous, condition));
     after && before != Some(holds)
+}
+
+/// Whether a status has a condition that is true.
+pub(super) fn is_true(status: &Status, condition: &str) -> bool {
+    find(status, condition).is_some_and(|condition| condition.status == ConditionStatus::True)
+}
+
+/// A condition of a status.
+pub(super) fn find<'a>(status: &'a Status, condition: &str) -> Option<&'a Condition> {
+    status.conditions.iter().find(|other| other.type_ == condition)
 }

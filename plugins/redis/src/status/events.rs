@@ -2,10 +2,10 @@
 
 use operator_host_sdk::Event;
 
-use super::conditions::became;
-use super::{Report, find};
+use super::conditions::{became, find};
+use super::report::Report;
 use crate::api::{OperationKind, Status};
-use crate::plan::Role;
+use crate::role::Role;
 
 /// Names in one note; the rest is a number. 20 names of at most 63 bytes stay below the 1,024 of a note.
 const NAMES_MAX: usize = 15;

@@ -3,7 +3,7 @@
 use redis_plugin::api::OperationKind;
 use redis_plugin::current::{Life, PodView, Silence};
 use redis_plugin::info::Info;
-use redis_plugin::plan::Role;
+use redis_plugin::role::Role;
 
 use crate::situation::*;
 

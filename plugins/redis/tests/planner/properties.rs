@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use redis_plugin::current::{Life, PodView, Seen, Silence};
 use redis_plugin::info::{Info, InfoRole};
 use redis_plugin::nodes::{Row, SlotSet, share};
-use redis_plugin::plan::{Plan, Role, Word};
+use redis_plugin::plan::{Plan, Word};
+use redis_plugin::role::Role;
 
 use crate::situation::*;
 

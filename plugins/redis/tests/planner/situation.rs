@@ -5,7 +5,8 @@ use redis_plugin::api::{Operation, OperationKind, Suspect};
 use redis_plugin::current::{Life, PodView, Redis, Seen, Silence};
 use redis_plugin::info::{Info, InfoRole};
 use redis_plugin::nodes::{Row, SlotSet, Table};
-use redis_plugin::plan::{Input, Memory, Plan, Role};
+use redis_plugin::plan::{Input, Memory, Plan};
+use redis_plugin::role::Role;
 use redis_plugin::{cluster, names, replication};
 
 pub(crate) const CLUSTER: &str = "cart";

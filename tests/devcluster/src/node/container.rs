@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 use super::env::{self, Lookup};
 use super::events;
-use super::pod::PodRuntime;
 use super::probe::{self, Target};
+use super::runtime::PodRuntime;
 use super::sandbox::{Running, Sandbox};
 use super::status::{self, Ending, Phase};
 use crate::process;
@@ -90,7 +90,7 @@ pub(crate) async fn supervise(
 fn back_off(pod: &PodRuntime, index: usize, container: &Container, wait: Duration) {
     let seconds = wait.as_secs();
     let message = format!("back-off {seconds}s restarting failed container={}", container.name);
-    events::record(&pod.site, &pod.object(), "Warning", "BackOff", &message);
+    events::record(&pod.machine, &pod.object(), "Warning", "BackOff", &message);
     pod.change(index, |view| {
         if let Phase::Terminated(ending) = &view.phase {
             view.last = Some(ending.clone());
@@ -101,7 +101,7 @@ fn back_off(pod: &PodRuntime, index: usize, container: &Container, wait: Duratio
 
 /// Says in status and Event why a container does not start.
 pub(crate) fn refused(pod: &PodRuntime, index: usize, reason: &'static str, message: &str) {
-    events::record(&pod.site, &pod.object(), "Warning", "Failed", message);
+    events::record(&pod.machine, &pod.object(), "Warning", "Failed", message);
     pod.change(index, |view| {
         view.phase = Phase::Waiting { reason: reason.to_owned(), message: message.to_owned() };
     });
@@ -119,15 +119,15 @@ async fn launch(
     let arguments = container.args.as_deref().unwrap_or_default();
     let name = container.image.as_deref().unwrap_or_default();
     let image = pod
-        .site
+        .machine
         .images
         .resolve(name, command, arguments)
         .map_err(|why| ("ErrImagePull", anyhow::Error::msg(why)))?;
     let lookup = Lookup {
-        client: &pod.site.client,
+        client: &pod.machine.client,
         pod: &object,
         placement: &pod.placement,
-        apiserver_port: pod.site.block.apiserver_port(),
+        apiserver_port: pod.machine.block.apiserver_port(),
     };
     let environment = lookup.environment(container, &image.path).await.map_err(config_error)?;
     let sandbox = sandbox(pod, container, image, environment).await.map_err(config_error)?;
@@ -144,7 +144,7 @@ async fn launch(
         view.pid = Some(pid);
     });
     let note = format!("Started container {} (pid {pid})", container.name);
-    events::record(&pod.site, &object, "Normal", "Started", &note);
+    events::record(&pod.machine, &object, "Normal", "Started", &note);
     Ok(running)
 }
 
@@ -185,7 +185,7 @@ async fn start(pod: &PodRuntime, sandbox: Sandbox, log: &Path, index: usize) -> 
     writeln!(file, "--- {} uid {} start {restarts} ---", status::now(), pod.uid)
         .context("writing to the container's log")?;
     sandbox
-        .start(&pod.site.spawner, file)
+        .start(&pod.machine.spawner, file)
         .await
         .with_context(|| format!("starting the container:\n{}", process::tail(log, 3)))
 }
@@ -219,7 +219,7 @@ async fn run(
         outcome
     } else {
         let note = format!("Stopping container {} {message}", container.name);
-        events::record(&pod.site, &pod.object(), "Normal", "Killing", note.trim());
+        events::record(&pod.machine, &pod.object(), "Normal", "Killing", note.trim());
         terminate(pod, container, &target, &mut running, stop).await
     };
     let exit_code = outcome.ok().map_or(137, exit_code);
@@ -240,7 +240,7 @@ async fn post_start(pod: &PodRuntime, container: &Container, target: &Target) {
         && let Err(error) = handle(hook, target).await
     {
         let note = format!("PostStart hook failed: {error:#}");
-        events::record(&pod.site, &pod.object(), "Warning", "FailedPostStartHook", &note);
+        events::record(&pod.machine, &pod.object(), "Warning", "FailedPostStartHook", &note);
     }
 }
 
@@ -261,7 +261,7 @@ async fn terminate(
         tokio::select! {
             outcome = handle(hook, target) => if let Err(error) = outcome {
                 let note = format!("PreStop hook failed: {error:#}");
-                events::record(&pod.site, &pod.object(), "Warning", "FailedPreStopHook", &note);
+                events::record(&pod.machine, &pod.object(), "Warning", "FailedPreStopHook", &note);
             },
             () = expired(stop, own) => {}
             _ = running.child.wait() => {}

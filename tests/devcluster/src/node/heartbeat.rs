@@ -12,16 +12,16 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use super::{NodeInfo, Site, status};
+use super::info::NodeInfo;
+use super::machine::{MANAGER, Machine};
+use super::status;
 
 /// The node controller's grace is at least 8 s, see [`crate::Options::node_grace`].
 const BEAT: Duration = Duration::from_secs(1);
-/// Named in managedFields.
-pub(crate) const MANAGER: &str = "devcluster-node";
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 
 /// Creates the Node, Ready.
-pub(crate) async fn register(site: &Site, info: &NodeInfo) -> Result<()> {
+pub(crate) async fn register(machine: &Machine, info: &NodeInfo) -> Result<()> {
     let node: Node = serde_json::from_value(json!({
         "metadata": {"name": info.name, "labels": {
             "kubernetes.io/hostname": info.name,
@@ -32,7 +32,7 @@ pub(crate) async fn register(site: &Site, info: &NodeInfo) -> Result<()> {
         "status": node_status(info, &status::now()),
     }))
     .context("building a Node")?;
-    let nodes: Api<Node> = Api::all(site.client.clone());
+    let nodes: Api<Node> = Api::all(machine.client.clone());
     nodes
         .create(&PostParams::default(), &node)
         .await
@@ -70,20 +70,20 @@ fn node_status(info: &NodeInfo, now: &str) -> Value {
 }
 
 /// Beats for as long as the node lives; errors are retried at the next beat.
-pub(crate) async fn run(site: Arc<Site>, info: Arc<NodeInfo>) {
+pub(crate) async fn run(machine: Arc<Machine>, info: Arc<NodeInfo>) {
     let mut alive = info.alive.subscribe();
     loop {
         if alive.wait_for(|alive| *alive).await.is_err() {
             return;
         }
         // Outcome of one beat does not matter: the node controller's judgement is the point.
-        drop(tokio::time::timeout(BEAT * 3, beat(&site, &info)).await);
+        drop(tokio::time::timeout(BEAT * 3, beat(&machine, &info)).await);
         tokio::time::sleep(BEAT).await;
     }
 }
 
-async fn beat(site: &Site, info: &NodeInfo) -> Result<()> {
-    let leases: Api<Lease> = Api::namespaced(site.client.clone(), LEASE_NAMESPACE);
+async fn beat(machine: &Machine, info: &NodeInfo) -> Result<()> {
+    let leases: Api<Lease> = Api::namespaced(machine.client.clone(), LEASE_NAMESPACE);
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": info.name},
@@ -94,7 +94,7 @@ async fn beat(site: &Site, info: &NodeInfo) -> Result<()> {
     });
     let apply = PatchParams::apply(MANAGER).force();
     leases.patch(&info.name, &apply, &Patch::Apply(&lease)).await?;
-    let nodes: Api<Node> = Api::all(site.client.clone());
+    let nodes: Api<Node> = Api::all(machine.client.clone());
     let node = nodes.get(&info.name).await?;
     if !is_ready(&node) {
         let patch = json!({"status": node_status(info, &status::now())});

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::pod::PodRuntime;
+use super::runtime::PodRuntime;
 use super::{env, events, sandbox};
 
 /// Of a status line nothing more is needed.
@@ -124,7 +124,7 @@ async fn liveness(pod: &PodRuntime, probe: &Probe, target: &Target) -> String {
 
 fn unhealthy(pod: &PodRuntime, kind: &str, error: &anyhow::Error) {
     let note = format!("{kind} probe failed: {error:#}");
-    events::record(&pod.site, &pod.object(), "Warning", "Unhealthy", &note);
+    events::record(&pod.machine, &pod.object(), "Warning", "Unhealthy", &note);
 }
 
 async fn delay(probe: &Probe) {

@@ -14,7 +14,8 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions
 use kube::runtime::watcher::Event;
 use serde_json::json;
 
-use super::{Site, heartbeat, watch_all};
+use super::machine::{MANAGER, Machine};
+use super::watching::watch_all;
 use crate::report;
 
 const CLASS: &str = "standard";
@@ -36,18 +37,18 @@ pub(crate) async fn create_storage_class(client: &kube::Client) -> Result<()> {
 }
 
 /// Provisions and reclaims until the runtime ends.
-pub(crate) async fn run(site: Arc<Site>) {
-    let claims = watch_all::<PersistentVolumeClaim>(Api::all(site.client.clone()));
-    let volumes = watch_all::<PersistentVolume>(Api::all(site.client.clone()));
+pub(crate) async fn run(machine: Arc<Machine>) {
+    let claims = watch_all::<PersistentVolumeClaim>(Api::all(machine.client.clone()));
+    let volumes = watch_all::<PersistentVolume>(Api::all(machine.client.clone()));
     let (mut claims, mut volumes) = (std::pin::pin!(claims), std::pin::pin!(volumes));
     loop {
         let outcome = tokio::select! {
             Some(event) = claims.next() => match event {
-                Event::Apply(claim) | Event::InitApply(claim) => on_claim(&site, &claim).await,
+                Event::Apply(claim) | Event::InitApply(claim) => on_claim(&machine, &claim).await,
                 Event::Init | Event::InitDone | Event::Delete(_) => Ok(()),
             },
             Some(event) = volumes.next() => match event {
-                Event::Apply(volume) | Event::InitApply(volume) => on_volume(&site, &volume).await,
+                Event::Apply(volume) | Event::InitApply(volume) => on_volume(&machine, &volume).await,
                 Event::Init | Event::InitDone | Event::Delete(_) => Ok(()),
             },
             else => return,
@@ -58,7 +59,7 @@ pub(crate) async fn run(site: Arc<Site>) {
     }
 }
 
-async fn on_claim(site: &Site, claim: &PersistentVolumeClaim) -> Result<()> {
+async fn on_claim(machine: &Machine, claim: &PersistentVolumeClaim) -> Result<()> {
     let spec = claim.spec.clone().unwrap_or_default();
     let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
     if spec.storage_class_name.as_deref() != Some(CLASS)
@@ -67,14 +68,14 @@ async fn on_claim(site: &Site, claim: &PersistentVolumeClaim) -> Result<()> {
         return Ok(());
     }
     if phase == Some("Bound") {
-        return grow(site, claim).await;
+        return grow(machine, claim).await;
     }
     if spec.volume_name.is_some() {
         return Ok(());
     }
     let uid = claim.metadata.uid.clone().context("claim without uid")?;
     let name = format!("pvc-{uid}");
-    let directory = directory(site, &name);
+    let directory = directory(machine, &name);
     std::fs::create_dir_all(&directory)
         .with_context(|| format!("creating {}", directory.display()))?;
     let requests = spec.resources.and_then(|resources| resources.requests);
@@ -92,7 +93,7 @@ async fn on_claim(site: &Site, claim: &PersistentVolumeClaim) -> Result<()> {
         },
     }))
     .context("building a volume")?;
-    let volumes: Api<PersistentVolume> = Api::all(site.client.clone());
+    let volumes: Api<PersistentVolume> = Api::all(machine.client.clone());
     match volumes.create(&PostParams::default(), &volume).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
@@ -101,7 +102,7 @@ async fn on_claim(site: &Site, claim: &PersistentVolumeClaim) -> Result<()> {
 }
 
 /// Grants a larger request: there is no disk to grow.
-async fn grow(site: &Site, claim: &PersistentVolumeClaim) -> Result<()> {
+async fn grow(machine: &Machine, claim: &PersistentVolumeClaim) -> Result<()> {
     let wanted = claim
         .spec
         .as_ref()
@@ -119,13 +120,12 @@ async fn grow(site: &Site, claim: &PersistentVolumeClaim) -> Result<()> {
     if granted == Some(wanted) || granted.is_none() {
         return Ok(());
     }
-    let params =
-        PatchParams { field_manager: Some(heartbeat::MANAGER.to_owned()), ..Default::default() };
-    let volumes: Api<PersistentVolume> = Api::all(site.client.clone());
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..Default::default() };
+    let volumes: Api<PersistentVolume> = Api::all(machine.client.clone());
     let patch = json!({"spec": {"capacity": {"storage": wanted}}});
     volumes.patch(volume, &params, &Patch::Merge(&patch)).await.context("growing a volume")?;
     let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(site.client.clone(), namespace);
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(machine.client.clone(), namespace);
     let patch = json!({"status": {"capacity": {"storage": wanted}}});
     let name = claim.metadata.name.as_deref().unwrap_or_default();
     claims.patch_status(name, &params, &Patch::Merge(&patch)).await.context("growing a claim")?;
@@ -133,7 +133,7 @@ async fn grow(site: &Site, claim: &PersistentVolumeClaim) -> Result<()> {
 }
 
 /// A released volume of ours with reclaim policy Delete goes, with its directory.
-async fn on_volume(site: &Site, volume: &PersistentVolume) -> Result<()> {
+async fn on_volume(machine: &Machine, volume: &PersistentVolume) -> Result<()> {
     let spec = volume.spec.clone().unwrap_or_default();
     let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
     let ours = volume.metadata.annotations.as_ref().is_some_and(|annotations| {
@@ -145,7 +145,7 @@ async fn on_volume(site: &Site, volume: &PersistentVolume) -> Result<()> {
         return Ok(());
     }
     let name = volume.metadata.name.clone().context("volume without name")?;
-    let volumes: Api<PersistentVolume> = Api::all(site.client.clone());
+    let volumes: Api<PersistentVolume> = Api::all(machine.client.clone());
     let params = DeleteParams::default()
         .preconditions(Preconditions { uid: volume.metadata.uid.clone(), resource_version: None });
     match volumes.delete(&name, &params).await {
@@ -153,7 +153,7 @@ async fn on_volume(site: &Site, volume: &PersistentVolume) -> Result<()> {
         Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {}
         Err(error) => return Err(error).with_context(|| format!("deleting volume {name}")),
     }
-    let directory = directory(site, &name);
+    let directory = directory(machine, &name);
     if directory.exists() {
         std::fs::remove_dir_all(&directory)
             .with_context(|| format!("removing {}", directory.display()))?;
@@ -161,6 +161,6 @@ async fn on_volume(site: &Site, volume: &PersistentVolume) -> Result<()> {
     Ok(())
 }
 
-fn directory(site: &Site, name: &str) -> PathBuf {
-    site.state.join("volumes").join(name)
+fn directory(machine: &Machine, name: &str) -> PathBuf {
+    machine.state.join("volumes").join(name)
 }

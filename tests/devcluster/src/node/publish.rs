@@ -12,8 +12,9 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::pod::{Fate, PodRuntime, Update};
-use super::{heartbeat, status};
+use super::machine::MANAGER;
+use super::runtime::{Fate, PodRuntime, Update};
+use super::status;
 
 /// Calls that failed are tried again after this.
 const RETRY: Duration = Duration::from_millis(500);
@@ -39,12 +40,9 @@ async fn write_status(pod: &PodRuntime, previous: Option<&Value>) -> Result<Valu
     if previous == Some(&status) || !pod.node.is_alive() {
         return Ok(status);
     }
-    let pods: Api<Pod> = Api::namespaced(pod.site.client.clone(), pod.namespace());
+    let pods: Api<Pod> = Api::namespaced(pod.machine.client.clone(), pod.namespace());
     let patch = json!({"metadata": {"uid": pod.uid}, "status": status});
-    let params = PatchParams {
-        field_manager: Some(heartbeat::MANAGER.to_owned()),
-        ..PatchParams::default()
-    };
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     match pods.patch_status(pod.name(), &params, &Patch::Strategic(&patch)).await {
         Ok(_) => Ok(status),
         // Gone or replaced: nothing left to say.
@@ -56,7 +54,7 @@ async fn write_status(pod: &PodRuntime, previous: Option<&Value>) -> Result<Valu
 /// The last status, then the delete that lets the API object go.
 pub(crate) async fn finish(pod: &PodRuntime, updates: &mut watch::Receiver<Update>) {
     pod.set_stopped();
-    let pods: Api<Pod> = Api::namespaced(pod.site.client.clone(), pod.namespace());
+    let pods: Api<Pod> = Api::namespaced(pod.machine.client.clone(), pod.namespace());
     let params = DeleteParams {
         grace_period_seconds: Some(0),
         preconditions: Some(Preconditions { uid: Some(pod.uid.clone()), resource_version: None }),

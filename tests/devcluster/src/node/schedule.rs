@@ -13,7 +13,8 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use super::{Site, events, placement, status, volume};
+use super::site::Site;
+use super::{events, placement, status, volume};
 
 /// What could not be placed is tried again after this.
 const RETRY: Duration = Duration::from_millis(500);
@@ -93,7 +94,7 @@ async fn place_and_bind(
     if let Err(why) = claims_bound(site, pod, &namespace).await? {
         return Ok(Err(why));
     }
-    let nodes: Api<Node> = Api::all(site.client.clone());
+    let nodes: Api<Node> = Api::all(site.machine.client.clone());
     let mut nodes = nodes.list(&ListParams::default()).await?.items;
     nodes.retain(|node| {
         let ours = node.metadata.name.as_deref().and_then(|name| site.node(name));
@@ -109,11 +110,11 @@ async fn place_and_bind(
         "metadata": {"name": name, "namespace": namespace, "uid": pod.metadata.uid},
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     });
-    let pods: Api<Pod> = Api::namespaced(site.client.clone(), &namespace);
+    let pods: Api<Pod> = Api::namespaced(site.machine.client.clone(), &namespace);
     let _: Value =
         pods.create_subresource("binding", &name, &PostParams::default(), &binding).await?;
     let note = format!("assigned {namespace}/{name} to {node}");
-    events::record(site, pod, "Normal", "Scheduled", &note);
+    events::record(&site.machine, pod, "Normal", "Scheduled", &note);
     Ok(Ok(node))
 }
 
@@ -131,7 +132,8 @@ fn placed(site: &Site, assumed: &HashMap<String, String>) -> Vec<(Arc<Pod>, Stri
 }
 
 async fn claims_bound(site: &Site, pod: &Pod, namespace: &str) -> Result<Result<(), String>> {
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(site.client.clone(), namespace);
+    let claims: Api<PersistentVolumeClaim> =
+        Api::namespaced(site.machine.client.clone(), namespace);
     for claim in volume::claims(pod) {
         let Some(found) = claims.get_opt(&claim).await? else {
             return Ok(Err(format!("persistentvolumeclaim {claim:?} not found")));
@@ -147,9 +149,9 @@ async fn claims_bound(site: &Site, pod: &Pod, namespace: &str) -> Result<Result<
 }
 
 async fn report_unschedulable(site: &Site, pod: &Pod, why: &str) {
-    events::record(site, pod, "Warning", "FailedScheduling", why);
+    events::record(&site.machine, pod, "Warning", "FailedScheduling", why);
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let pods: Api<Pod> = Api::namespaced(site.client.clone(), namespace);
+    let pods: Api<Pod> = Api::namespaced(site.machine.client.clone(), namespace);
     let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [{
         "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why,
         "lastTransitionTime": status::now(),
