@@ -4,22 +4,18 @@ mod metrics;
 mod process;
 mod traces;
 
-use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use host_wasm::{LogLevel, LogLine};
+use host_engine::STAGES;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
-use crate::config::LogFormat;
+use crate::flags::LogFormat;
 
 pub(crate) use metrics::Metrics;
-
-/// The target of the spans of a run's stages.
-pub(crate) const STAGES: &str = "operator_host::stages";
 
 /// Keeps traces going; dropping it sends what is waiting.
 #[derive(Debug)]
@@ -41,7 +37,7 @@ pub(crate) fn init(
 ) -> anyhow::Result<Traces> {
     let filter = EnvFilter::try_new(filter).map_err(|error| {
         anyhow::anyhow!(
-            "--log {filter:?} is not a log filter such as `info` or `operator_host=debug`: {error}"
+            "--log {filter:?} is not a log filter such as `info` or `host_engine=debug`: {error}"
         )
     })?;
     // The Kubernetes client logs refused answers whole at `debug`, and an answer may hold a Secret.
@@ -55,7 +51,8 @@ pub(crate) fn init(
     let (spans, provider) = match collector.map(traces::tracer).transpose()? {
         Some((tracer, provider)) => {
             // Spans of the host only: those of libraries are for their developers.
-            let ours = EnvFilter::new(format!("operator_host=info,{STAGES}=debug"));
+            let ours =
+                EnvFilter::new(format!("operator_host=info,host_engine=info,{STAGES}=debug"));
             let layer = tracing_opentelemetry::layer().with_tracer(tracer).with_filter(ours);
             (Some(layer), Some(provider))
         }
@@ -73,25 +70,4 @@ pub(crate) fn init(
 pub(crate) fn fail(error: &anyhow::Error) -> ExitCode {
     eprintln!("operator-host: {error:#}");
     ExitCode::FAILURE
-}
-
-/// One line that a plugin has logged.
-pub(crate) fn plugin_log(line: &LogLine) {
-    let fields = line.fields.iter().fold(String::new(), |mut text, (key, value)| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, " {key}={value:?}");
-        text
-    });
-    match line.level {
-        LogLevel::Trace => tracing::trace!(target: "plugin", "{}{fields}", line.message),
-        LogLevel::Debug => tracing::debug!(target: "plugin", "{}{fields}", line.message),
-        LogLevel::Info => tracing::info!(target: "plugin", "{}{fields}", line.message),
-        LogLevel::Warn => tracing::warn!(target: "plugin", "{}{fields}", line.message),
-        LogLevel::Error => tracing::error!(target: "plugin", "{}{fields}", line.message),
-    }
-}
-
-/// This moment as Kubernetes writes it. The one place where the host reads the wall clock.
-pub(crate) fn now() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

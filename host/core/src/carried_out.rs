@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use crate::decision::{Ownership, RawDecision, RawObject};
 use crate::ident::{Kind, ObjectKey};
 use crate::object::StoredObject;
+use crate::raw_decision::{Ownership, RawDecision, RawObject};
 use crate::snapshot::{Observed, Reply, Snapshot};
 
 /// A snapshot in which the decision's objects exist as desired and the parent has its status. Probes answer as before.

@@ -6,100 +6,16 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::grants::Grants;
 use crate::ident::{Kind, ObjectId, ObjectKey};
 use crate::limits;
-use crate::snapshot::Action;
+use crate::raw_decision::Action;
 use crate::text;
 
-/// Whose an object is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Ownership {
-    /// The parent's.
-    Owned,
-    /// Somebody else's; only some fields are set.
-    Partial,
-}
-
-/// What to do when a field turns out to be immutable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum OnImmutable {
-    /// Leave it and say so.
-    Report,
-    /// Delete with dependents, create again.
-    Recreate,
-    /// Delete without dependents, create again.
-    RecreateOrphan,
-}
-
-/// A desired object as it came out of the plugin.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RawObject {
-    /// Whose it is.
-    pub ownership: Ownership,
-    /// What to do on an immutable field.
-    pub on_immutable: OnImmutable,
-    /// The apply configuration, JSON.
-    pub body: String,
-}
-
-/// Severity of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum EventKind {
-    /// Something went as it should.
-    Normal,
-    /// Somebody should look.
-    Warning,
-}
-
-impl EventKind {
-    /// As Kubernetes spells it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Normal => "Normal",
-            Self::Warning => "Warning",
-        }
-    }
-}
-
-/// An event about the parent.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Event {
-    /// Severity.
-    pub kind: EventKind,
-    /// `CamelCase`.
-    pub reason: String,
-    /// `CamelCase`.
-    pub action: String,
-    /// For people.
-    pub note: String,
-}
-
-/// A decision as it came out of the plugin.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RawDecision {
-    /// The complete list, in apply order.
-    pub objects: Vec<RawObject>,
-    /// The status, JSON.
-    pub status: Option<String>,
-    /// What happened.
-    pub events: Vec<Event>,
-    /// What to do after the objects.
-    pub actions: Vec<Action>,
-    /// When to call again.
-    pub requeue_after_ms: Option<u32>,
-    /// Deletion is done.
-    pub finished: bool,
-}
+pub use crate::invalid_decision::InvalidDecision;
+pub use crate::raw_decision::{Event, EventKind, OnImmutable, Ownership, RawDecision, RawObject};
 
 /// A desired object, validated: `body` has apiVersion, kind, name and the right namespace.
 #[derive(Clone, Debug)]
@@ -129,47 +45,6 @@ pub struct Decision {
     pub requeue_after: Option<Duration>,
     /// Deletion is done.
     pub finished: bool,
-}
-
-/// Why a decision cannot be used. It is the plugin's fault, always.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidDecision {
-    /// Too many of something.
-    #[error("{count} {what} returned, at most {max} are allowed")]
-    TooMany {
-        /// Of what.
-        what: &'static str,
-        /// How many.
-        count: usize,
-        /// How many there may be.
-        max: usize,
-    },
-    /// Too large.
-    #[error("{what} has {bytes} bytes, at most {max} are allowed")]
-    TooLarge {
-        /// What.
-        what: String,
-        /// How large.
-        bytes: usize,
-        /// How large it may be.
-        max: usize,
-    },
-    /// A field is wrong.
-    #[error("{path}: {problem}")]
-    Field {
-        /// Where, for example `objects[3].metadata.name`.
-        path: String,
-        /// What is wrong and how to mend it.
-        problem: String,
-    },
-    /// The plugin was not granted what it uses.
-    #[error("{what} is not granted: {fix}")]
-    NotGranted {
-        /// Which power.
-        what: String,
-        /// How to grant it.
-        fix: String,
-    },
 }
 
 fn field(path: impl Into<String>, problem: impl Into<String>) -> InvalidDecision {

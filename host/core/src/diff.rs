@@ -3,7 +3,7 @@
 //!
 //! The live object may have more: defaults, other managers' fields, list entries of associative lists.
 //! A server that normalises in a way this module does not know shows up as a difference that an apply does not
-//! remove; [`crate::plan::Memory`] learns those, so there is no loop.
+//! remove; the memory of the plan learns those, so there is no loop.
 
 use serde_json::{Map, Value};
 

@@ -11,13 +11,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::decision::OnImmutable;
 use crate::diff;
 use crate::guard::GuardedPlan;
 use crate::ident::{ObjectId, ObjectKey};
 use crate::limits;
 use crate::object::StoredObject;
 use crate::plan::{Apply, Step};
+use crate::raw_decision::OnImmutable;
 use crate::snapshot::{Action, Problem};
 use crate::text;
 

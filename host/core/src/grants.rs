@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::decision::InvalidDecision;
 use crate::ident::Kind;
+use crate::invalid_decision::InvalidDecision;
 use crate::limits;
 use crate::snapshot::Descriptor;
 use crate::text;

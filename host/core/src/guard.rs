@@ -1,10 +1,10 @@
 //! Checks a finished plan. Only a [`GuardedPlan`] can be applied, and only this module makes one.
 
-use crate::decision::Ownership;
 use crate::grants::Grants;
 use crate::ident::ObjectId;
 use crate::limits;
 use crate::plan::{Apply, Contested, Plan, Step};
+use crate::raw_decision::Ownership;
 use crate::snapshot::Problem;
 
 /// What the guard has to know about the parent.

@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use crate::chance;
-use crate::queue::Moment;
+use crate::moment::Moment;
 
 /// How long others leave a record alone that does not change; client-go's and controller-runtime's figure.
 pub const LEASE: Duration = Duration::from_secs(15);

@@ -28,3 +28,7 @@ pub mod selector;
 pub mod snapshot;
 pub mod status;
 pub mod text;
+
+mod invalid_decision;
+mod moment;
+mod raw_decision;

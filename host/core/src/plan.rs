@@ -10,17 +10,19 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::decision::{DesiredObject, OnImmutable, Ownership};
+use crate::decision::{DesiredObject, Ownership};
 use crate::diff;
 use crate::ident::{Kind, ObjectId, hex};
+use crate::moment::Moment;
 use crate::object::StoredObject;
-use crate::queue::Moment;
 use crate::snapshot::{Observed, Problem};
 use crate::text;
 
 mod memory;
+mod step;
 
 pub use memory::{Contested, Memory};
+pub use step::{Apply, Live, Step};
 
 /// What the plan is made for.
 #[derive(Clone, Debug)]
@@ -38,76 +40,7 @@ pub struct PlanContext<'a> {
     pub now: Moment,
 }
 
-/// One thing to do, with everything needed to do it.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Step {
-    /// Already as desired.
-    Keep(ObjectId),
-    /// Create or change.
-    Apply(Apply),
-    /// Delete: no longer desired.
-    Prune {
-        /// Which object.
-        id: ObjectId,
-        /// Exactly that one.
-        uid: Box<str>,
-    },
-    /// Give up the fields set on somebody else's object.
-    Release {
-        /// Which object.
-        id: ObjectId,
-        /// Exactly that one.
-        uid: Box<str>,
-    },
-    /// Not to be done, and why.
-    Refuse {
-        /// Which object.
-        id: ObjectId,
-        /// Why.
-        problem: Problem,
-    },
-}
-
-impl Step {
-    /// The object the step is about.
-    pub fn id(&self) -> &ObjectId {
-        match self {
-            Self::Keep(id)
-            | Self::Prune { id, .. }
-            | Self::Release { id, .. }
-            | Self::Refuse { id, .. } => id,
-            Self::Apply(apply) => &apply.id,
-        }
-    }
-}
-
-/// One server-side apply.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Apply {
-    /// Which object.
-    pub id: ObjectId,
-    /// The whole apply configuration.
-    pub body: Map<String, Value>,
-    /// The live object, if there is one; None means it will be created.
-    pub live: Option<Live>,
-    /// What to do when a field is immutable.
-    pub on_immutable: OnImmutable,
-    /// Whose it is.
-    pub ownership: Ownership,
-    /// Hash of the desired fields.
-    pub hash: String,
-}
-
-/// The live object a step was planned against.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Live {
-    /// Its uid.
-    pub uid: Box<str>,
-    /// Its version.
-    pub resource_version: u64,
-}
-
-/// A plan: steps in order. Not yet allowed; see [`crate::guard`].
+/// A plan: steps in order. Not yet allowed: that is the guard's to say.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// Applies in the plugin's order, then releases, then prunes.

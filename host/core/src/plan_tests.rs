@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::ident::ObjectKey;
 use crate::limits;
+use crate::raw_decision::OnImmutable;
 
 const NOW: Moment = Moment::from_secs(1);
 

@@ -8,9 +8,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::decision::RawDecision;
 use crate::ident::{Kind, ObjectId};
 use crate::object::{MalformedObject, StoredObject};
+use crate::raw_decision::RawDecision;
+
+pub use crate::raw_decision::Action;
 
 /// What a plugin says about itself, as it came out of the plugin: not yet checked, not yet granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,16 +157,6 @@ pub struct ObjectOutcome {
     pub id: ObjectId,
     /// What became of it.
     pub result: ObjectResult,
-}
-
-/// Something to do that is not an apply.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Action {
-    /// `kubernetes` or a provider.
-    pub provider: String,
-    /// Its request, JSON.
-    pub request: String,
 }
 
 /// One action with what became of it.

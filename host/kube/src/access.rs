@@ -5,8 +5,9 @@ use http::Request;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::client::{CALL_DEADLINE, Client, Purpose};
+use crate::client::{CALL_DEADLINE, Client};
 use crate::error::{ApiError, ApiErrorKind};
+use crate::purpose::Purpose;
 
 impl Client {
     /// Whether the account may use a verb on a kind, in one namespace or, with None, in all of them.

@@ -3,18 +3,17 @@
 //! **Invariant:** what changes the cluster goes through [`Client::change`], and so through the gate; only the Lease
 //! that decides about the gate does not.
 
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::AsyncBufRead;
-use host_core::ident::{Kind, ObjectId};
 use http::{HeaderName, HeaderValue, Request};
 use tokio::time::Instant;
 
-use crate::discovery::Discovery;
+use crate::discovered::Discovered;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::gate::Gate;
+use crate::purpose::Purpose;
 use crate::request::{self, OnRequest, RequestDone};
 
 /// How long one call may take, kube's retries of 429, 503 and 504 included. The API server gives up after 60 s;
@@ -34,33 +33,11 @@ pub struct InvalidName(String);
 pub struct Client {
     kube: kube::Client,
     address: Arc<str>,
-    pub(crate) discovery: Arc<Discovery>,
+    pub(crate) discovered: Arc<Discovered>,
     gate: Gate,
     on_request: Option<OnRequest>,
     /// Whom requests are made for, when that is not the host itself.
     impersonates: Option<HeaderValue>,
-}
-
-/// What a request is for: the beginning of its error message, and whether its answer may be quoted.
-#[derive(Clone, Debug)]
-pub(crate) struct Purpose {
-    pub(crate) text: String,
-    pub(crate) confidential: bool,
-}
-
-impl Purpose {
-    pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), confidential: false }
-    }
-
-    pub(crate) fn on(verb: impl Display, id: &ObjectId) -> Self {
-        Self { text: format!("{verb} {id}"), confidential: is_secret(&id.kind) }
-    }
-}
-
-/// Whether objects of this kind hold what must not be quoted.
-pub(crate) fn is_secret(kind: &Kind) -> bool {
-    kind.kind == "Secret" && kind.group().is_empty()
 }
 
 impl Client {
@@ -69,7 +46,7 @@ impl Client {
         Self {
             kube,
             address: address.into(),
-            discovery: Arc::default(),
+            discovered: Arc::default(),
             gate: Gate::open(),
             on_request: None,
             impersonates: None,

@@ -8,8 +8,9 @@ use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use serde::Deserialize;
 
-use crate::client::{Client, Purpose};
+use crate::client::Client;
 use crate::error::{ApiError, ApiErrorKind, chain};
+use crate::purpose::Purpose;
 
 /// How long the API server may take to accept a connection.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);

@@ -7,8 +7,7 @@
 //! what was not found is asked again half a second later.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use host_core::ident::{Kind, ObjectId};
@@ -16,8 +15,10 @@ use http::Request;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::client::{Client, Purpose};
+use crate::client::Client;
 use crate::error::{ApiError, ApiErrorKind};
+use crate::purpose::Purpose;
+use crate::resource::{DiscoveryError, Resource, root};
 use crate::uri::is_segment;
 
 /// How long "there is no such kind" is believed: shorter than an informer's first wait of 600 ms at least, since a
@@ -28,106 +29,10 @@ const ABSENT_FOR: Duration = Duration::from_millis(500);
 /// How long the server may take to list one group and version.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// How one kind is served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resource {
-    /// Which kind.
-    pub kind: Kind,
-    /// `statefulsets`.
-    pub plural: String,
-    /// Whether its objects live in namespaces.
-    pub namespaced: bool,
-    /// Whether it has a status subresource.
-    pub has_status: bool,
-    /// `get`, `list`, `watch`, `patch`…
-    pub verbs: Vec<String>,
-}
-
-impl Resource {
-    /// Whether the kind offers a verb.
-    pub fn offers(&self, verb: &str) -> bool {
-        self.verbs.iter().any(|offered| offered == verb)
-    }
-
-    /// The collection's path, in one namespace or in all.
-    pub(crate) fn path(&self, namespace: Option<&str>) -> String {
-        let root = root(&self.kind.api_version);
-        match namespace.filter(|_| self.namespaced) {
-            Some(namespace) => format!("{root}/namespaces/{namespace}/{}", self.plural),
-            None => format!("{root}/{}", self.plural),
-        }
-    }
-}
-
-fn root(api_version: &str) -> String {
-    let prefix = if api_version.contains('/') { "apis" } else { "api" };
-    format!("/{prefix}/{api_version}")
-}
-
-/// Why a kind cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DiscoveryError {
-    /// The server does not know it.
-    #[error("the API server has no {0}; is its CRD installed?")]
-    NotFound(Kind),
-    /// The server did not say.
-    #[error("cannot tell whether the API server has {0}: {1}")]
-    Unavailable(Kind, ApiError),
-}
-
-impl DiscoveryError {
-    pub(crate) fn during(&self, purpose: &Purpose) -> ApiError {
-        let kind = match self {
-            Self::NotFound(_) => ApiErrorKind::KindMissing,
-            Self::Unavailable(_, error) => error.kind(),
-        };
-        ApiError::new(purpose, kind, &self.to_string())
-    }
-}
-
-/// The kinds of one group and version, as last listed.
-#[derive(Debug, Default)]
-struct GroupVersion {
-    listed: Option<Instant>,
-    resources: BTreeMap<String, Arc<Resource>>,
-}
-
-/// What is known about the server: its kinds, and whether it lists by streaming. Holds what plugins were granted, so
-/// it is as bounded as the grants.
-#[derive(Debug, Default)]
-pub(crate) struct Discovery {
-    groups: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<GroupVersion>>>>,
-    pages_only: AtomicBool,
-}
-
-impl Discovery {
-    /// Whether a list may be asked for as a stream.
-    pub(crate) fn streams_lists(&self) -> bool {
-        !self.pages_only.load(Ordering::Relaxed)
-    }
-
-    /// The server does not stream lists, or its etcd is too old for it (before 3.4.31 and 3.5.13).
-    pub(crate) fn lists_by_pages_only(&self) {
-        self.pages_only.store(true, Ordering::Relaxed);
-    }
-
-    /// Drops what is known about a group. A request that is under way ends for whoever waits for it, and is not
-    /// remembered.
-    pub(crate) fn forget_group(&self, group: &str) {
-        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        groups.retain(|api_version, _| Kind::new(api_version.as_str(), "").group() != group);
-    }
-
-    fn group(&self, api_version: &str) -> Arc<tokio::sync::Mutex<GroupVersion>> {
-        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(groups.entry(api_version.to_owned()).or_default())
-    }
-}
-
 impl Client {
     /// How a kind is served. Asks the server at most twice a second for a group and version.
     pub async fn resolve(&self, kind: &Kind) -> Result<Arc<Resource>, DiscoveryError> {
-        let group = self.discovery.group(&kind.api_version);
+        let group = self.discovered.group(&kind.api_version);
         let mut group = group.lock().await;
         if let Some(resource) = group.resources.get(&kind.kind) {
             return Ok(Arc::clone(resource));
@@ -142,7 +47,7 @@ impl Client {
 
     /// Drops what is known about a kind, because the server has said that its path is not served.
     pub async fn forget(&self, kind: &Kind) {
-        let group = self.discovery.group(&kind.api_version);
+        let group = self.discovered.group(&kind.api_version);
         let mut group = group.lock().await;
         if group.resources.remove(&kind.kind).is_some() {
             group.listed = None;

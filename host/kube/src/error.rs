@@ -12,7 +12,7 @@ use host_core::snapshot::Problem;
 use kube::core::Status;
 use kube::core::response::StatusCause;
 
-use crate::client::Purpose;
+use crate::purpose::Purpose;
 
 /// Why a call failed, as far as it decides what happens next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,43 +11,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use host_core::decision::Event;
-use host_core::ident::{Kind, ObjectKey};
 use http::{Method, Request};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::client::{Client, Purpose};
+use crate::client::Client;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::events::series::{Book, Write};
+use crate::purpose::Purpose;
 
+mod about;
 mod series;
+
+pub use about::{Regarding, Reporter};
 
 /// Events that wait to be sent: 1,000 parents that each say something at once, at 200 bytes to 1.5 KB each.
 const WAITING_MAX: usize = 1_024;
 
 /// How long one event may take. It is not worth more.
 const DEADLINE: Duration = Duration::from_secs(10);
-
-/// The object that an event is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Regarding {
-    /// Its kind.
-    pub kind: Kind,
-    /// Its namespace and name.
-    pub key: ObjectKey,
-    /// Its uid.
-    pub uid: Box<str>,
-}
-
-/// Who says so.
-#[derive(Clone, Debug)]
-pub struct Reporter {
-    /// A qualified name: `operator-host.dev/redis`.
-    pub controller: String,
-    /// Which replica: the pod's name.
-    pub instance: String,
-}
 
 /// How many events were not recorded, and why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -120,7 +120,7 @@ fn discovery(line: &str) -> Option<Answer> {
 /// A client of a server that answers as told and is known to list by pages, and the log of what it was asked.
 pub(crate) fn client(answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> (Client, Log) {
     let (client, log) = streaming(answer);
-    client.discovery.lists_by_pages_only();
+    client.discovered.lists_by_pages_only();
     (client, log)
 }
 

@@ -6,32 +6,27 @@
 //! **Invariant:** a relist tells of every object that vanished meanwhile (k8s `DeletedFinalStateUnknown`).
 //! **Invariant:** a watch that ends at once with nothing in it counts as a failure (k8s `VeryShortWatchError`), and
 //! after three in a row the list is taken again: the version may be one that the server silently cannot serve.
-//! **Invariant:** changes are told after the store has them and outside its lock.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use host_core::object::StoredObject;
-use serde_json::value::RawValue;
-use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
-use crate::backoff::Backoff;
-use crate::client::{Client, Purpose, is_secret};
-use crate::discovery::{DiscoveryError, Resource};
-use crate::error::ApiError;
 use crate::informer::trouble::Trouble;
 use crate::informer::watch::{Event, Watch};
-use crate::informers::{OnChange, Scope};
-use crate::store::{Status, Store};
+use crate::resource::{DiscoveryError, Resource};
+use crate::store::Status;
 use crate::uri::escape;
 
 mod list;
+mod state;
 mod trouble;
 mod watch;
 
 #[cfg(test)]
 mod tests;
+
+pub(crate) use state::Informer;
 
 /// A watch that ends sooner than this with nothing in it has failed.
 const WATCH_SHORT: Duration = Duration::from_secs(1);
@@ -39,80 +34,7 @@ const WATCH_SHORT: Duration = Duration::from_secs(1);
 /// After so many failed watches in a row the list is taken again.
 const FRUITLESS_MAX: u32 = 3;
 
-/// How much of each object is asked for and kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Form {
-    /// All of it.
-    Whole,
-    /// That it exists, in which version: its text is not kept.
-    Existence,
-}
-
-impl Form {
-    /// As metrics name it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Whole => "whole",
-            Self::Existence => "existence",
-        }
-    }
-}
-
-/// The state of one informer.
-pub(crate) struct Informer {
-    client: Client,
-    scope: Scope,
-    form: Form,
-    store: Arc<Store>,
-    on_change: OnChange,
-    backoff: Backoff,
-    purpose: Purpose,
-    /// Permits for lists at once.
-    turns: Arc<Semaphore>,
-    /// Says that the kind may be served differently now.
-    nudge: Arc<Notify>,
-    /// The version to watch from; None: list first.
-    resume: Option<String>,
-    /// Watches in a row that ended without anything.
-    fruitless: u32,
-}
-
 impl Informer {
-    pub(crate) fn new(
-        client: Client,
-        scope: Scope,
-        form: Form,
-        store: Arc<Store>,
-        on_change: OnChange,
-        turns: Arc<Semaphore>,
-        seed: u64,
-    ) -> Self {
-        let kind = store.kind();
-        let purpose = match &scope {
-            Scope::All => Purpose::new(format!("watch {kind}")),
-            Scope::Namespace(name) => Purpose::new(format!("watch {kind} in {name}")),
-        };
-        let purpose = Purpose { confidential: is_secret(kind), ..purpose };
-        Self {
-            client,
-            scope,
-            form,
-            store,
-            on_change,
-            backoff: Backoff::new(seed),
-            purpose,
-            turns,
-            nudge: Arc::default(),
-            resume: None,
-            fruitless: 0,
-        }
-    }
-
-    /// Wakes it when the kind may be served differently: it looks at once.
-    pub(crate) fn nudge(&self) -> Arc<Notify> {
-        Arc::clone(&self.nudge)
-    }
-
     /// Goes on for ever; stopped by being dropped.
     pub(crate) async fn run(&mut self) {
         let nudge = self.nudge();
@@ -242,13 +164,6 @@ impl Informer {
         }
     }
 
-    fn path(&self, resource: &Resource) -> String {
-        match &self.scope {
-            Scope::All => resource.path(None),
-            Scope::Namespace(name) => resource.path(Some(name)),
-        }
-    }
-
     fn reached(&mut self, version: u64) -> Result<(), Trouble> {
         if version == 0 {
             let message = format!("{}: an event has no version", self.purpose.text);
@@ -257,26 +172,5 @@ impl Informer {
         self.store.observed(version);
         self.resume = Some(version.to_string());
         Ok(())
-    }
-
-    fn parse(&self, raw: &RawValue) -> Result<StoredObject, Trouble> {
-        let object = StoredObject::parse(self.store.kind(), raw.get())
-            .map_err(|error| ApiError::malformed(&self.purpose, &error))?;
-        Ok(match self.form {
-            Form::Whole => object,
-            Form::Existence => StoredObject { json: Box::default(), ..object },
-        })
-    }
-
-    fn take_in(&self, object: StoredObject) {
-        for change in self.store.upsert(object) {
-            (self.on_change)(change);
-        }
-    }
-
-    fn take_out(&self, object: &StoredObject) {
-        if let Some(change) = self.store.remove(&object.key) {
-            (self.on_change)(change);
-        }
     }
 }

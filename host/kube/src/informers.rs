@@ -4,68 +4,28 @@
 //! **Invariant:** an informer outlives its last subscription by a minute, so that exchanging a plugin lists nothing
 //! again.
 
-use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures::FutureExt;
 use host_core::ident::Kind;
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, Semaphore};
-use tokio::task::AbortHandle;
 
-use crate::backoff;
+use crate::change::OnChange;
 use crate::client::Client;
-use crate::informer::{Form, Informer};
-use crate::store::{Change, Status, Store};
+use crate::scope::{Form, Scope};
+use crate::store::{Status, Store};
 
 mod definitions;
+mod shared;
 
-/// Lists at once. Each costs the API server the whole kind, and an etcd compaction asks every informer for one.
-const LISTS_MAX: usize = 4;
+use shared::{Key, Shared};
 
 /// How long an informer goes on without subscribers.
 const LINGER: Duration = Duration::from_mins(1);
 
-/// Is told of every change, in order for each object, from the informer's task: must be quick.
-pub type OnChange = Arc<dyn Fn(Change) + Send + Sync>;
-
-/// Which part of a kind.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Scope {
-    /// All namespaces, or a cluster-scoped kind.
-    All,
-    /// One namespace.
-    Namespace(String),
-}
-
 /// All informers of one host.
 #[derive(Clone)]
 pub struct Informers(Arc<Shared>);
-
-struct Shared {
-    client: Client,
-    seed: u64,
-    on_change: OnChange,
-    turns: Arc<Semaphore>,
-    running: Mutex<BTreeMap<Key, Running>>,
-    /// Those that follow the definitions of kinds; none, or two.
-    definitions: Mutex<Vec<AbortHandle>>,
-}
-
-/// What an informer is found by.
-type Key = (Kind, Scope, Form);
-
-struct Running {
-    store: Arc<Store>,
-    nudge: Arc<Notify>,
-    subscriptions: usize,
-    /// Counts how often it had none left: a lingering timer acts only if its own time is the last.
-    left: u64,
-    task: AbortHandle,
-}
 
 /// Keeps an informer alive until it is dropped.
 pub struct Subscription {
@@ -102,14 +62,7 @@ pub struct InformerReport {
 impl Informers {
     /// No informers yet. `seed` is for the jitter of their waits.
     pub fn new(client: Client, seed: u64, on_change: OnChange) -> Self {
-        Self(Arc::new(Shared {
-            client,
-            seed,
-            on_change,
-            turns: Arc::new(Semaphore::new(LISTS_MAX)),
-            running: Mutex::default(),
-            definitions: Mutex::default(),
-        }))
+        Self(Arc::new(Shared::new(client, seed, on_change)))
     }
 
     /// Sees to it that a kind is watched. Must be called within a tokio runtime.
@@ -123,6 +76,12 @@ impl Informers {
     /// their JSON is empty.
     pub fn subscribe_to_existence(&self, kind: Kind, scope: Scope) -> Subscription {
         self.join((kind, scope, Form::Existence))
+    }
+
+    /// Begins to follow CRDs and `APIServices`, once. Needs the right to list and watch them; without it
+    /// informers notice changes later. Must be called within a tokio runtime.
+    pub fn follow_definitions(&self) {
+        definitions::follow(&self.0);
     }
 
     fn join(&self, key: Key) -> Subscription {
@@ -150,65 +109,6 @@ impl Informers {
                 subscriptions: running.subscriptions,
             })
             .collect()
-    }
-}
-
-impl Shared {
-    fn running(&self) -> MutexGuard<'_, BTreeMap<Key, Running>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn start(&self, key: &Key) -> Running {
-        let store = Arc::new(Store::new(Arc::new(key.0.clone())));
-        let on_change = Arc::clone(&self.on_change);
-        let (nudge, task) = self.spawn(&key.1, key.2, Arc::clone(&store), on_change);
-        Running { store, nudge, subscriptions: 0, left: 0, task }
-    }
-
-    fn spawn(
-        &self,
-        scope: &Scope,
-        form: Form,
-        store: Arc<Store>,
-        on_change: OnChange,
-    ) -> (Arc<Notify>, AbortHandle) {
-        let mut hasher = DefaultHasher::new();
-        (self.seed, store.kind(), scope).hash(&mut hasher);
-        let (client, turns) = (self.client.clone(), Arc::clone(&self.turns));
-        let seed = hasher.finish();
-        let mut informer =
-            Informer::new(client, scope.clone(), form, store, on_change, turns, seed);
-        let nudge = informer.nudge();
-        let task = tokio::spawn(async move {
-            // A panic, ours or of `on_change`, must not leave a kind unwatched and looking fine.
-            while AssertUnwindSafe(informer.run()).catch_unwind().await.is_err() {
-                informer.start_over("the informer panicked; it lists again");
-                tokio::time::sleep(backoff::MAX_MISSING).await;
-            }
-        });
-        (nudge, task.abort_handle())
-    }
-
-    /// Ends an informer that was left for the `left`th time and not taken up since.
-    fn end(&self, key: &Key, left: u64) {
-        let mut running = self.running();
-        let idle = |entry: &Running| entry.subscriptions == 0 && entry.left == left;
-        if running.get(key).is_some_and(idle)
-            && let Some(entry) = running.remove(key)
-        {
-            entry.task.abort();
-        }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        for running in self.running().values() {
-            running.task.abort();
-        }
-        for task in self.definitions().iter() {
-            task.abort();
-        }
     }
 }
 

@@ -16,9 +16,10 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::client::{Client, Purpose};
+use crate::client::Client;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::gate::Gate;
+use crate::purpose::Purpose;
 use crate::uri::escape;
 
 #[cfg(test)]

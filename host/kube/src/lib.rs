@@ -17,8 +17,10 @@
 
 mod access;
 mod backoff;
+mod change;
 mod client;
 mod connect;
+mod discovered;
 mod discovery;
 mod error;
 mod events;
@@ -26,7 +28,10 @@ mod gate;
 mod informer;
 mod informers;
 mod lease;
+mod purpose;
 mod request;
+mod resource;
+mod scope;
 mod secret;
 mod store;
 mod uri;
@@ -35,16 +40,17 @@ mod write;
 #[cfg(test)]
 mod fake;
 
+pub use change::{Change, OnChange};
 pub use client::{Client, InvalidName};
 pub use connect::{ConnectError, ConnectOptions, connect};
-pub use discovery::{DiscoveryError, Resource};
 pub use error::{ApiError, ApiErrorKind};
 pub use events::{Recorder, Regarding, Reporter, UnrecordedEvents};
 pub use gate::{Gate, NotLeader};
-pub use informer::Form;
-pub use informers::{InformerReport, Informers, OnChange, Scope, Subscription};
+pub use informers::{InformerReport, Informers, Subscription};
 pub use lease::{Elector, Leadership};
 pub use request::{OnRequest, RequestDone};
+pub use resource::{DiscoveryError, Resource};
+pub use scope::{Form, Scope};
 pub use secret::SecretValue;
-pub use store::{Change, NotSynced, Status, Store, View};
+pub use store::{NotSynced, Status, Store, View};
 pub use write::{Deleted, Propagation};

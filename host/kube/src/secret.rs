@@ -11,8 +11,9 @@ use k8s_openapi::ByteString;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::client::{CALL_DEADLINE, Client, Purpose};
+use crate::client::{CALL_DEADLINE, Client};
 use crate::error::{ApiError, ApiErrorKind};
+use crate::purpose::Purpose;
 use crate::uri::is_segment;
 
 /// A secret value. Not `Clone`, not printable.

@@ -15,6 +15,8 @@ use host_core::object::StoredObject;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::change::Change;
+
 mod contents;
 mod view;
 
@@ -31,21 +33,6 @@ const UNHEARD_FAILING_MAX: Duration = Duration::from_mins(1);
 /// The same while a watch is open: a server without bookmarks is heard of when the watch is opened again, within
 /// 295 s, and a moment later at the latest.
 const UNHEARD_WATCHING_MAX: Duration = Duration::from_secs(330);
-
-/// One object appeared, changed or went away.
-#[derive(Clone, Debug)]
-pub struct Change {
-    /// Its kind.
-    pub kind: Arc<Kind>,
-    /// Its namespace and name.
-    pub key: ObjectKey,
-    /// What was known before; None for a new object.
-    pub old: Option<Arc<StoredObject>>,
-    /// What is known now; None for an object that is gone.
-    pub new: Option<Arc<StoredObject>>,
-    /// Part of the first list ever taken: nothing has happened, it only was not known.
-    pub initial: bool,
-}
 
 /// How an informer is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,7 +130,7 @@ impl Store {
     /// The contents, if they can be relied on.
     pub fn view(&self) -> Result<View<'_>, NotSynced> {
         match self.health() {
-            (_, true) => Ok(View(self)),
+            (_, true) => Ok(View(&self.contents)),
             (status, false) => Err(NotSynced { kind: Arc::clone(&self.kind), status }),
         }
     }

@@ -15,8 +15,9 @@ use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::client::{CALL_DEADLINE, Client, Purpose};
+use crate::client::{CALL_DEADLINE, Client};
 use crate::error::{ApiError, ApiErrorKind};
+use crate::purpose::Purpose;
 use crate::uri::escape;
 
 /// What becomes of an object's dependents.

@@ -11,8 +11,9 @@ use serde_json::Value;
 use crate::groups::{Group, Groups};
 use crate::limits;
 use crate::name::{is_object_name, is_secret_key};
-use crate::request::{Purpose, RefusedRequest, field};
-use crate::resolved::{Resolved, SecretKey};
+use crate::purpose::Purpose;
+use crate::refused::{RefusedRequest, field};
+use crate::resolved::{Resolved, SecretKey, SecretValue};
 use crate::table::{self, FIXED_SETTINGS, HIDDEN_SETTINGS, SECRET_SETTINGS, Shape};
 use crate::unreachable::{Class, Unreachable};
 
@@ -131,7 +132,7 @@ impl Command {
 /// A Secret's value, or the fact that it does not exist.
 pub(crate) fn secret<'a>(key: &SecretKey, resolved: &'a Resolved) -> Result<&'a [u8], Unreachable> {
     let missing = || Unreachable::new(Class::NoSecret, format!("{key} does not exist"));
-    resolved.secrets.get(key).map(crate::SecretValue::bytes).ok_or_else(missing)
+    resolved.secrets.get(key).map(SecretValue::bytes).ok_or_else(missing)
 }
 
 fn parse_word(path: &str, word: Value) -> Result<Word, RefusedRequest> {

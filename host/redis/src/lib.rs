@@ -23,6 +23,8 @@ mod connection;
 mod error_reply;
 mod groups;
 mod name;
+mod purpose;
+mod refused;
 mod reply;
 mod request;
 mod resolved;
@@ -33,7 +35,8 @@ mod unreachable;
 pub mod limits;
 
 pub use groups::{Group, Groups, UnknownGroup, groups_from};
-pub use request::{ActionRequest, ProbeRequest, RefusedRequest, Request};
+pub use refused::RefusedRequest;
+pub use request::{ActionRequest, ProbeRequest, Request};
 pub use resolved::{Resolved, SecretKey, SecretValue};
 pub use run::{act, probe};
 pub use unreachable::{Class, Unreachable};

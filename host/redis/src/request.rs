@@ -7,67 +7,19 @@ use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::time::Duration;
 
-use host_core::snapshot::Problem;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::command::{Command, secret_key};
-use crate::groups::{Group, Groups};
+use crate::groups::Groups;
 use crate::limits;
 use crate::name::is_object_name;
+use crate::purpose::Purpose;
+use crate::refused::{RefusedRequest, field};
 use crate::resolved::SecretKey;
 
 /// The port if a request does not say.
 const PORT_DEFAULT: u16 = 6379;
-
-/// What a request is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// To look: every command is sent, errors are replies.
-    Probe,
-    /// To change: the first error ends it.
-    Action,
-}
-
-/// Why a request is not carried out. It is the plugin's fault, always.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RefusedRequest {
-    /// A part of it is wrong.
-    #[error("{path}: {problem}")]
-    Field {
-        /// Where, for example `commands[2][1]`.
-        path: String,
-        /// What is wrong and how to mend it.
-        problem: String,
-    },
-    /// The plugin was not granted a command.
-    #[error(
-        "{path}: {command} is in group {group}, which is not granted; add it to grants.providers.redis of plugin.yaml"
-    )]
-    NotGranted {
-        /// Where.
-        path: String,
-        /// Which command.
-        command: String,
-        /// Which group it takes.
-        group: Group,
-    },
-}
-
-impl RefusedRequest {
-    /// The outcome of an action that is refused.
-    pub fn problem(&self) -> Problem {
-        let reason = match self {
-            Self::Field { .. } => "InvalidRequest",
-            Self::NotGranted { .. } => "NotGranted",
-        };
-        Problem { reason: reason.to_owned(), message: self.to_string() }
-    }
-}
-
-pub(crate) fn field(path: impl Into<String>, problem: impl Into<String>) -> RefusedRequest {
-    RefusedRequest::Field { path: path.into(), problem: problem.into() }
-}
 
 /// Who to log in as.
 #[derive(Clone, Debug)]

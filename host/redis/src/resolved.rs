@@ -46,9 +46,9 @@ impl fmt::Debug for SecretValue {
 pub struct Resolved {
     /// The pod's address, with the port of the request.
     pub address: SocketAddr,
-    /// Of [`Request::secrets`](crate::Request::secrets), those that exist.
+    /// Of the Secrets that a request names, those that exist.
     pub secrets: BTreeMap<SecretKey, SecretValue>,
-    /// Of [`Request::pod_ips`](crate::Request::pod_ips), those that have an address.
+    /// Of the pods that a request names, those that have an address.
     pub pod_ips: BTreeMap<String, IpAddr>,
 }
 

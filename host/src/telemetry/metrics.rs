@@ -8,7 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use host_core::queue::{LaneReport, Priority};
-use host_kube::{RequestDone, Scope};
+use host_engine::{Gauges, Meter};
+use host_kube::{InformerReport, RequestDone, Scope};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -17,7 +18,6 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 
 use super::process;
-use crate::run::Host;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByController {
@@ -188,63 +188,6 @@ impl Metrics {
         }
     }
 
-    /// A parent was taken from the queue.
-    pub(crate) fn popped(&self, plugin: &str, waited: Duration) {
-        self.queue_seconds.get_or_create(&queue(plugin)).observe(waited.as_secs_f64());
-        self.active.get_or_create(&controller(plugin)).inc();
-    }
-
-    /// Its run has ended, in whatever way.
-    pub(crate) fn finished(&self, plugin: &str, took: Duration) {
-        self.work_seconds.get_or_create(&queue(plugin)).observe(took.as_secs_f64());
-        self.active.get_or_create(&controller(plugin)).dec();
-    }
-
-    /// A run has ended with a result.
-    pub(crate) fn reconciled(&self, plugin: &str, result: &'static str, took: Duration) {
-        let controller = controller(plugin);
-        self.reconcile_seconds.get_or_create(&controller).observe(took.as_secs_f64());
-        if !matches!(result, "success" | "gone" | "waiting") {
-            self.reconcile_errors.get_or_create(&controller).inc();
-        }
-        if result == "terminal" {
-            self.terminal_errors.get_or_create(&controller).inc();
-        }
-        self.reconciles.get_or_create(&ByResult { controller: plugin.to_owned(), result }).inc();
-    }
-
-    /// A stage of a run has ended.
-    pub(crate) fn stage(&self, plugin: &str, stage: &'static str, took: Duration) {
-        let label = ByStage { controller: plugin.to_owned(), stage };
-        self.stage_seconds.get_or_create(&label).observe(took.as_secs_f64());
-    }
-
-    /// A run has panicked.
-    pub(crate) fn panicked(&self, plugin: &str) {
-        self.panics.get_or_create(&controller(plugin)).inc();
-    }
-
-    /// A run has set back what somebody else keeps changing.
-    pub(crate) fn contested(&self, plugin: &str, objects: usize) {
-        self.repairs.get_or_create(&controller(plugin)).inc_by(gauge(objects).cast_unsigned());
-    }
-
-    /// One call into a plugin has ended.
-    pub(crate) fn called(&self, plugin: &str, took: Duration) {
-        self.call_seconds.get_or_create(&controller(plugin)).observe(took.as_secs_f64());
-    }
-
-    /// A plugin has trapped or broken a limit.
-    pub(crate) fn faulted(&self, plugin: &str, reason: &str) {
-        let fault = ByFault { plugin: plugin.to_owned(), reason: reason.to_owned() };
-        self.faults.get_or_create(&fault).inc();
-    }
-
-    /// A load has ended.
-    pub(crate) fn loaded(&self, source: &str, result: &'static str) {
-        self.loads.get_or_create(&ByResult { controller: source.to_owned(), result }).inc();
-    }
-
     /// The API server has answered, or not (code 0).
     pub(crate) fn requested(&self, done: &RequestDone) {
         let code = if done.code == 0 { "<error>".to_owned() } else { done.code.to_string() };
@@ -255,26 +198,25 @@ impl Metrics {
     }
 
     /// The text for a scrape.
-    pub(crate) fn render(&self, host: &Host) -> Result<String, std::fmt::Error> {
+    pub(crate) fn render(&self, gauges: &Gauges) -> Result<String, std::fmt::Error> {
         let _alone = self.scraping.lock().unwrap_or_else(PoisonError::into_inner);
         self.info.clear();
         self.depth.clear();
-        for plugin in host.plugins.all() {
-            let descriptor = plugin.plugin.descriptor();
+        for plugin in &gauges.plugins {
             let label = ByDigest {
-                plugin: descriptor.name.clone(),
-                version: descriptor.version.clone(),
-                digest: plugin.plugin.id().digest.to_string(),
+                plugin: plugin.name.clone(),
+                version: plugin.version.clone(),
+                digest: plugin.digest.clone(),
             };
             self.info.get_or_create(&label).set(1);
-            if let Some(report) = host.dispatch.report(plugin.lane) {
-                self.queued(plugin.name(), &report);
+            if let Some(report) = &plugin.queue {
+                self.queued(&plugin.name, report);
             }
         }
-        self.delayed.set(gauge(host.dispatch.delayed()));
+        self.delayed.set(gauge(gauges.delayed));
         let name = ByName { name: "operator-host" };
-        self.leading.get_or_create(&name).set(i64::from(host.is_leading()));
-        self.informers(host);
+        self.leading.get_or_create(&name).set(i64::from(gauges.leading));
+        self.informers(&gauges.informers);
         let (cpu, resident) = process::usage();
         rise(&self.cpu, cpu);
         self.resident.set(gauge(resident));
@@ -300,12 +242,12 @@ impl Metrics {
         self.hot.get_or_create(&controller).set(gauge(report.hot));
     }
 
-    fn informers(&self, host: &Host) {
+    fn informers(&self, informers: &[InformerReport]) {
         self.objects.clear();
         self.bytes.clear();
         self.synced.clear();
         self.staleness.clear();
-        for informer in host.informers.report() {
+        for informer in informers {
             let scope = match &informer.scope {
                 Scope::All => String::new(),
                 Scope::Namespace(namespace) => namespace.clone(),
@@ -320,6 +262,56 @@ impl Metrics {
             let relists = self.relists.get_or_create(&label);
             relists.inc_by(informer.relists.saturating_sub(relists.get()));
         }
+    }
+}
+
+impl Meter for Metrics {
+    fn popped(&self, plugin: &str, waited: Duration) {
+        self.queue_seconds.get_or_create(&queue(plugin)).observe(waited.as_secs_f64());
+        self.active.get_or_create(&controller(plugin)).inc();
+    }
+
+    fn finished(&self, plugin: &str, took: Duration) {
+        self.work_seconds.get_or_create(&queue(plugin)).observe(took.as_secs_f64());
+        self.active.get_or_create(&controller(plugin)).dec();
+    }
+
+    fn reconciled(&self, plugin: &str, result: &'static str, took: Duration) {
+        let controller = controller(plugin);
+        self.reconcile_seconds.get_or_create(&controller).observe(took.as_secs_f64());
+        if !matches!(result, "success" | "gone" | "waiting") {
+            self.reconcile_errors.get_or_create(&controller).inc();
+        }
+        if result == "terminal" {
+            self.terminal_errors.get_or_create(&controller).inc();
+        }
+        self.reconciles.get_or_create(&ByResult { controller: plugin.to_owned(), result }).inc();
+    }
+
+    fn stage(&self, plugin: &str, stage: &'static str, took: Duration) {
+        let label = ByStage { controller: plugin.to_owned(), stage };
+        self.stage_seconds.get_or_create(&label).observe(took.as_secs_f64());
+    }
+
+    fn panicked(&self, plugin: &str) {
+        self.panics.get_or_create(&controller(plugin)).inc();
+    }
+
+    fn contested(&self, plugin: &str, objects: usize) {
+        self.repairs.get_or_create(&controller(plugin)).inc_by(gauge(objects).cast_unsigned());
+    }
+
+    fn called(&self, plugin: &str, took: Duration) {
+        self.call_seconds.get_or_create(&controller(plugin)).observe(took.as_secs_f64());
+    }
+
+    fn faulted(&self, plugin: &str, reason: &str) {
+        let fault = ByFault { plugin: plugin.to_owned(), reason: reason.to_owned() };
+        self.faults.get_or_create(&fault).inc();
+    }
+
+    fn loaded(&self, source: &str, result: &'static str) {
+        self.loads.get_or_create(&ByResult { controller: source.to_owned(), result }).inc();
     }
 }
 

@@ -1,17 +1,19 @@
-//! One call: a fresh instance within its budget, and what is left of it afterwards.
+//! One call: a fresh instance within its budget, what is left of it afterwards, and which fault an error was.
 //!
 //! **Invariant:** limits are in force before the first instruction runs, a module's start function included.
 
 use host_core::grants::CallLimits;
 use host_core::ident::PluginId;
-use wasmtime::{ResourceLimiter, Store, Trap};
+use host_core::limits::cut;
+use wasmtime::{Store, Trap, WasmBacktrace};
 
 use crate::bindings::v1;
 use crate::engine::Engine;
 use crate::error::LoadError;
-use crate::fault::{FaultKind, classify};
-use crate::limits;
-use crate::log::{CallLog, LogLine};
+use crate::fault::FaultKind;
+use crate::limits::{self, FAULT_TEXT_BYTES_MAX, RECURSION_FRAMES};
+use crate::log::{CallLog, LogLine, LogQuotaExceeded};
+use crate::state::{CallState, MemoryExceeded};
 
 /// What one call may use.
 #[derive(Clone, Copy, Debug)]
@@ -48,51 +50,6 @@ impl CallBudget {
     }
 }
 
-/// What a store holds: the log so far, and the memory left.
-pub(crate) struct CallState {
-    pub(crate) log: CallLog,
-    memory_bytes_left: usize,
-}
-
-/// A call wanted more memory than its budget.
-#[derive(Debug, thiserror::Error)]
-#[error("memory budget exceeded")]
-pub(crate) struct MemoryExceeded;
-
-impl ResourceLimiter for CallState {
-    fn memory_growing(
-        &mut self,
-        current: usize,
-        desired: usize,
-        maximum: Option<usize>,
-    ) -> wasmtime::Result<bool> {
-        let more = desired.saturating_sub(current);
-        let allowed = maximum.is_none_or(|maximum| desired <= maximum);
-        match self.memory_bytes_left.checked_sub(more) {
-            Some(left) if allowed => {
-                self.memory_bytes_left = left;
-                Ok(true)
-            }
-            // An error, not a refusal: a guest would answer a refusal with a bare `unreachable`.
-            _ => Err(MemoryExceeded.into()),
-        }
-    }
-
-    fn memory_grow_failed(&mut self, _: wasmtime::Error) -> wasmtime::Result<()> {
-        Err(MemoryExceeded.into())
-    }
-
-    fn table_growing(
-        &mut self,
-        _: usize,
-        desired: usize,
-        maximum: Option<usize>,
-    ) -> wasmtime::Result<bool> {
-        let max = limits::TABLE_ELEMENTS_MAX as usize;
-        Ok(desired <= maximum.unwrap_or(max).min(max))
-    }
-}
-
 /// Makes an instance, lets `body` use it, drops it. The log lines come back in either case.
 pub(crate) fn call<R>(
     engine: &Engine,
@@ -126,12 +83,61 @@ fn run<R>(
 ) -> (wasmtime::Result<R>, CallLog) {
     // Held until the store is gone, and with it the slot of the pool.
     let _slot = engine.enter();
-    let memory_bytes_left = budget.memory_mib as usize * 1024 * 1024;
-    let state = CallState { log: CallLog::default(), memory_bytes_left };
-    let mut store = Store::new(engine.wasmtime(), state);
+    let mut store = Store::new(engine.wasmtime(), CallState::new(budget.memory_mib));
     store.limiter(|state| state);
     store.set_epoch_deadline(budget.ticks());
     store.set_hostcall_fuel(budget.output_bytes);
     let result = plugin.instantiate(&mut store).and_then(|instance| body(&instance, &mut store));
     (result, store.into_data().log)
+}
+
+/// wasmtime has no public type for this error; the tests hold the text.
+const OUTPUT_EXHAUSTED: &str = "fuel allocated for hostcalls has been exhausted";
+
+/// Finds the fault behind an error.
+fn classify(error: &wasmtime::Error, log: &CallLog, budget: &CallBudget) -> FaultKind {
+    if error.is::<MemoryExceeded>() {
+        return FaultKind::Memory { mib: budget.memory_mib };
+    }
+    if error.is::<LogQuotaExceeded>() {
+        return FaultKind::LogQuota;
+    }
+    let Some(trap) = error.downcast_ref::<Trap>() else {
+        let root = error.root_cause().to_string();
+        return if root.contains(OUTPUT_EXHAUSTED) {
+            FaultKind::OutputTooLarge { max: budget.output_bytes }
+        } else {
+            FaultKind::BadOutput { problem: cut(&root, FAULT_TEXT_BYTES_MAX) }
+        };
+    };
+    let backtrace = error.downcast_ref::<WasmBacktrace>();
+    if *trap == Trap::Interrupt {
+        return FaultKind::Deadline { ms: budget.deadline_ms };
+    }
+    let runaway = *trap == Trap::MemoryOutOfBounds && backtrace.is_some_and(is_recursion);
+    if *trap == Trap::StackOverflow || runaway {
+        return FaultKind::StackOverflow;
+    }
+    match log.last_error() {
+        Some(message) if *trap == Trap::UnreachableCodeReached => FaultKind::Panicked { message },
+        _ => FaultKind::Trapped { problem: trap_text(*trap, backtrace) },
+    }
+}
+
+fn is_recursion(backtrace: &WasmBacktrace) -> bool {
+    let frames = backtrace.frames();
+    let same = |index| frames.iter().filter(|frame| frame.func_index() == index).count();
+    frames.iter().any(|frame| same(frame.func_index()) >= RECURSION_FRAMES)
+}
+
+fn trap_text(trap: Trap, backtrace: Option<&WasmBacktrace>) -> String {
+    let text = trap.to_string();
+    let text = text.strip_prefix("wasm trap: ").unwrap_or(&text);
+    let function = backtrace
+        .and_then(|backtrace| backtrace.frames().first())
+        .and_then(|frame| frame.func_name());
+    match function {
+        Some(name) => cut(&format!("{text}, in {name}"), FAULT_TEXT_BYTES_MAX),
+        None => text.to_owned(),
+    }
 }

@@ -7,10 +7,10 @@ use std::thread::{self, JoinHandle};
 use wasmtime::component::{HasSelf, Linker};
 
 use crate::bindings::v1;
-use crate::call::CallState;
 use crate::config;
 use crate::error::EngineError;
 use crate::limits::{TICK, TICKS_IDLE_MAX};
+use crate::state::CallState;
 
 /// How the engine is set up.
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,8 @@ use std::io;
 
 use host_core::ident::PluginId;
 
+use crate::contract::{IMPORT_ALLOWED, SUPPORTED};
 use crate::fault::CallFault;
-use crate::verify::{IMPORT_ALLOWED, SUPPORTED};
 
 /// Why a plugin was not loaded, with the plugin.
 #[derive(Debug, thiserror::Error)]

@@ -9,13 +9,14 @@ use host_core::snapshot::{Descriptor, Failure, Snapshot, Verdict};
 use host_core::text::is_dns_label;
 
 use crate::bindings::v1;
-use crate::call::{CallBudget, CallState, call, check_types};
+use crate::call::{CallBudget, call, check_types};
 use crate::compile::CompiledPlugin;
 use crate::engine::Engine;
 use crate::error::LoadError;
 use crate::fault::CallFault;
 use crate::limits::DESCRIPTOR_BYTES_MAX;
 use crate::log::LogLine;
+use crate::state::CallState;
 use crate::verify::Facts;
 
 /// A plugin that is ready to be called, from any number of threads.

@@ -1,9 +1,9 @@
-//! The only import: a log. Lines are kept with the call and handed over when it has ended.
+//! What a plugin logs: lines are kept with the call and handed over when it has ended.
+//!
+//! **Invariant:** no call keeps more than its quota.
 
 use host_core::limits::cut;
 
-use crate::bindings::v1::operator_host::plugin::log::{Host, Level};
-use crate::call::CallState;
 use crate::limits::{FAULT_TEXT_BYTES_MAX, LOG_BYTES_MAX, LOG_FIELD_BYTES, LOG_LINE_BYTES};
 
 /// How important a line is, in the plugin's opinion.
@@ -45,7 +45,8 @@ pub(crate) struct CallLog {
 pub(crate) struct LogQuotaExceeded;
 
 impl CallLog {
-    fn push(&mut self, line: LogLine) -> Result<(), LogQuotaExceeded> {
+    /// Keeps a line, unless that breaks the quota.
+    pub(crate) fn push(&mut self, line: LogLine) -> Result<(), LogQuotaExceeded> {
         let fields: usize =
             line.fields.iter().map(|(key, value)| key.len() + value.len() + LOG_FIELD_BYTES).sum();
         self.bytes += LOG_LINE_BYTES + line.message.len() + fields;
@@ -64,23 +65,5 @@ impl CallLog {
 
     pub(crate) fn into_lines(self) -> Vec<LogLine> {
         self.lines
-    }
-}
-
-impl Host for CallState {
-    fn write(
-        &mut self,
-        level: Level,
-        message: String,
-        fields: Vec<(String, String)>,
-    ) -> wasmtime::Result<()> {
-        let level = match level {
-            Level::Trace => LogLevel::Trace,
-            Level::Debug => LogLevel::Debug,
-            Level::Info => LogLevel::Info,
-            Level::Warn => LogLevel::Warn,
-            Level::Error => LogLevel::Error,
-        };
-        Ok(self.log.push(LogLine { level, message, fields })?)
     }
 }

@@ -8,20 +8,10 @@ use std::fmt;
 use host_core::ident::PluginId;
 
 use crate::capture::CapturedPlugin;
+use crate::contract::{EXPORT, IMPORT, MAJOR};
 use crate::error::{LoadError, VerifyError};
 use crate::sniff;
 use crate::structure::{Structure, walk};
-
-/// The major version of the contract that this host speaks.
-const MAJOR: u32 = 1;
-/// The export that makes a component a plugin.
-const EXPORT: &str = "operator-host:plugin/reconciler";
-/// The import that a plugin may have.
-const IMPORT: &str = "operator-host:plugin/log";
-/// What is supported, for people.
-pub(crate) const SUPPORTED: &str = "operator-host:plugin/reconciler@1.x";
-/// What may be imported, for people.
-pub(crate) const IMPORT_ALLOWED: &str = "operator-host:plugin/log@1.x";
 
 /// Custom section: the CRDs a plugin brings, YAML.
 const SECTION_CRDS: &str = "operator-host/crds";

@@ -2,13 +2,7 @@
 //!
 //! What the host measures is read from where it registers its metrics, so that neither side can be renamed alone.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests and their helpers"
-)]
+#![cfg(test)]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

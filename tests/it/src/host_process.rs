@@ -55,7 +55,7 @@ impl HostProcess {
             .args(["--pdeathsig", "KILL", "--"])
             .arg(host_binary()?)
             .args(["run", "--listen", &address.to_string()])
-            .args(["--log", "info,operator_host=debug,host_kube=debug"])
+            .args(["--log", "info,host_engine=debug,host_kube=debug"])
             .arg("--kubeconfig")
             .arg(&options.kubeconfig)
             .arg("--cache-dir")

@@ -1,12 +1,6 @@
 //! The host, deployed from `deploy/` under its real RBAC, on a real control plane with real Redis servers.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests and their helpers"
-)]
+#![cfg(test)]
 
 use devcluster::{DevCluster, Signal, wait_for};
 use it::{

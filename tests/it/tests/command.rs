@@ -1,12 +1,6 @@
 //! The `operator-host` command: what it prints, how it fails, how it runs outside a cluster.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests and their helpers"
-)]
+#![cfg(test)]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;

@@ -3,13 +3,7 @@
 //! Every test has a host of its own behind a proxy of its own, which looks at the test's namespaces only; what hurts
 //! the cluster itself happens while no other test runs.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests and their helpers"
-)]
+#![cfg(test)]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

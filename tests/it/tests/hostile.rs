@@ -1,12 +1,6 @@
 //! Plugins that spin, grow, trap, recurse and lie, in one host beside one that works.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests and their helpers"
-)]
+#![cfg(test)]
 
 use std::time::{Duration, Instant};
 

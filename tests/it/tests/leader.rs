@@ -1,12 +1,6 @@
 //! Two hosts, of which one acts (ADR 0008): what happens when it is killed, shut down, or frozen for longer than its lease.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests and their helpers"
-)]
+#![cfg(test)]
 
 use std::time::{Duration, Instant};
 

@@ -1,12 +1,7 @@
 //! The CRD of the `Plugin` kind in `crds/host` is the one the types say.
 //! `UPDATE_CRDS=1 cargo test --workspace --test plugin_kind` writes it.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "tests and their helpers"
-)]
+#![cfg(test)]
 
 use host_core::limits::PLUGIN_NAME_MAX;
 use host_core::plugin::{API_VERSION, PluginSpec, PluginStatus};

@@ -1,12 +1,6 @@
 //! Plugins from a real OCI registry, and plugins that have to be signed, on a real API server.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests and their helpers"
-)]
+#![cfg(test)]
 
 use std::path::Path;
 use std::process::Command;

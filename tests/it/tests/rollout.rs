@@ -2,13 +2,7 @@
 //!
 //! The puppet's configuration changes what it does, so a change of a `Plugin`'s `spec.config` is another revision.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests and their helpers"
-)]
+#![cfg(test)]
 
 use std::process::{Command, Output};
 

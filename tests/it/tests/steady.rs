@@ -1,12 +1,6 @@
 //! The steady state, in a cluster of its own: nobody else applies anything, so every apply counts.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests and their helpers"
-)]
+#![cfg(test)]
 
 use std::io::{Read as _, Write as _};
 use std::time::Duration;

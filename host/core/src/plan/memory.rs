@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Apply;
+use super::step::Apply;
 use crate::diff::{self, Difference};
 use crate::ident::ObjectId;
 use crate::limits::{CONTEST_REPAIRS, CONTEST_WINDOW};
+use crate::moment::Moment;
 use crate::object::StoredObject;
-use crate::queue::Moment;
 
 /// An object that somebody else keeps changing back.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 //!
 //! A generic cell rate algorithm: the state is one moment, the time at which the allowance would be whole again.
 
-use super::Moment;
 use crate::limits::{CIRCUIT_BURST, CIRCUIT_REFILL};
+use crate::moment::Moment;
 
 /// How far ahead of the clock a key may get: the whole burst.
 fn window() -> Moment {

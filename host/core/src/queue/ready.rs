@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::{Lane, ParentKey, Priority};
+use super::key::{Lane, ParentKey, Priority};
 use crate::ident::ObjectKey;
 
 /// Keys of one namespace by age.

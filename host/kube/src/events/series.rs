@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{Regarding, Reporter};
+use super::about::{Regarding, Reporter};
 
 /// How often one series is written.
 const SERIES_EVERY: Duration = Duration::from_mins(1);

@@ -1,6 +1,7 @@
 use std::time::UNIX_EPOCH;
 
 use host_core::decision::EventKind;
+use host_core::ident::{Kind, ObjectKey};
 use serde_json::{Value, json};
 
 use super::*;

@@ -11,11 +11,11 @@ use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use super::Informer;
+use super::state::Informer;
 use super::trouble::Trouble;
 use super::watch::{Event, Watch};
-use crate::discovery::Resource;
 use crate::error::{ApiError, ApiErrorKind};
+use crate::resource::Resource;
 use crate::uri::escape;
 
 /// Objects in one page of a list, as client-go does.
@@ -52,7 +52,7 @@ impl Informer {
     /// Lists into the store. After it there is a version to resume from, and the watch, if the list came as one.
     pub(super) async fn list(&mut self, resource: &Resource) -> Result<Option<Watch>, Trouble> {
         let _turn = self.turn().await;
-        if self.client.discovery.streams_lists()
+        if self.client.discovered.streams_lists()
             && let Some(watch) = self.list_by_stream(resource).await?
         {
             return Ok(Some(watch));
@@ -104,7 +104,7 @@ impl Informer {
 
     fn pages_only(&self, error: &ApiError) {
         tracing::debug!(%error, "the API server does not stream lists; they are taken by pages");
-        self.client.discovery.lists_by_pages_only();
+        self.client.discovered.lists_by_pages_only();
     }
 
     async fn list_by_pages(&mut self, resource: &Resource) -> Result<(), Trouble> {

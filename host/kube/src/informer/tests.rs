@@ -7,9 +7,12 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::*;
+use crate::change::{Change, OnChange};
+use crate::client::Client;
 use crate::fake::{self, Answer, Asked, Log};
 use crate::informers::{Informers, Subscription};
-use crate::store::Change;
+use crate::scope::Scope;
+use crate::store::Store;
 
 mod definitions;
 mod streaming;

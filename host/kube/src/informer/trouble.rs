@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::backoff;
-use crate::discovery::DiscoveryError;
 use crate::error::{ApiError, ApiErrorKind};
+use crate::resource::DiscoveryError;
 use crate::store::Status;
 
 /// Why a round got nowhere.

@@ -11,10 +11,11 @@ use kube::core::Status as ServerStatus;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::state::Informer;
 use super::trouble::Trouble;
-use super::{Form, Informer};
-use crate::discovery::Resource;
 use crate::error::ApiError;
+use crate::resource::Resource;
+use crate::scope::Form;
 
 /// How long the server keeps a watch open: between 240 and 290 s, so that a fleet of watches does not reconnect in
 /// one instant, and below the 295 s after which kube's transport gives up.

@@ -1,27 +1,30 @@
 //! The questions that a synchronised store answers.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use host_core::ident::ObjectKey;
 use host_core::object::StoredObject;
 use host_core::selector::Selector;
 
-use super::Store;
-use super::contents::Facet;
+use super::contents::{Contents, Facet};
 
 /// Reads a synchronised store. Each read is consistent in itself.
 #[derive(Clone, Copy)]
-pub struct View<'a>(pub(super) &'a Store);
+pub struct View<'a>(pub(super) &'a RwLock<Contents>);
 
 impl View<'_> {
+    fn read(&self) -> RwLockReadGuard<'_, Contents> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// One object.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<StoredObject>> {
-        self.0.read().get(key).map(Arc::clone)
+        self.read().get(key).map(Arc::clone)
     }
 
     /// The objects whose controller has this uid.
     pub fn by_owner(&self, uid: &str) -> Vec<Arc<StoredObject>> {
-        let contents = self.0.read();
+        let contents = self.read();
         let found = contents.with(Facet::ParentUid(uid), "");
         found
             .filter(|object| object.controller().is_some_and(|owner| &*owner.uid == uid))
@@ -31,7 +34,7 @@ impl View<'_> {
 
     /// The objects that the host has applied for the parent with this uid.
     pub fn by_applied(&self, parent_uid: &str) -> Vec<Arc<StoredObject>> {
-        let contents = self.0.read();
+        let contents = self.read();
         let found = contents.with(Facet::ParentUid(parent_uid), "");
         found
             .filter(|object| object.applied.as_ref().is_some_and(|m| &*m.parent_uid == parent_uid))
@@ -46,7 +49,7 @@ impl View<'_> {
         name: Option<&str>,
         selector: Option<&Selector>,
     ) -> Vec<Arc<StoredObject>> {
-        let contents = self.0.read();
+        let contents = self.read();
         let fits = |object: &&Arc<StoredObject>| {
             name.is_none_or(|name| &*object.key.name == name)
                 && selector.is_none_or(|selector| selector.matches(&object.labels))

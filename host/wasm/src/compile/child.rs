@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-use super::CompilerLimits;
+use super::limits::CompilerLimits;
 use crate::config;
 use crate::limits::COMPONENT_BYTES_MAX;
 

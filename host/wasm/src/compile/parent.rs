@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::CompilerLimits;
 use super::child::{self, EXIT_INVALID};
+use super::limits::CompilerLimits;
 use crate::error::CompileError;
 use crate::limits::{CHILD_MESSAGE_BYTES_MAX, CODE_BYTES_MAX};
 

@@ -30,7 +30,7 @@ pub(super) const PLUGINS: &str =
 const STATUS: &str = "plugin-status";
 
 /// What the host logs: what its rollouts do in detail, the rest as it does by default.
-const LOG: &str = "info,operator_host::rollout=debug";
+const LOG: &str = "info,host_engine::rollout=debug";
 
 /// Bytes of the plugin.
 #[derive(Clone, Debug)]
